@@ -1,0 +1,262 @@
+"""What a training step costs here and elsewhere: one process, one model, the same data, in turns.
+
+    python benchmarks/step_overhead.py [--model=mlp|cnn] [--rounds=30] [--steps=200] [--json=FILE]
+
+Contenders: this Trainer, Model Garden's Trainer, a loop written by hand around `tf.function`, and tf-keras's `fit`, each
+with a mean loss and an accuracy, with and without an average of the weights where they have one. In every round each
+runs the same number of steps once, in an order that rotates. Printed are the median time of a step, and the median over
+rounds of the ratio to the loop written by hand in the same round, with a 95 % bootstrap interval.
+"""
+
+import argparse
+from collections.abc import Callable
+import dataclasses
+import json
+import os
+import statistics
+import time
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("GCE_METADATA_IP", "127.0.0.1:9")
+
+import numpy as np
+from official.core import base_task, base_trainer
+from official.core import config_definitions as peer_config
+from official.modeling import optimization as peer_optimization
+from sklearn.datasets import load_digits
+import tensorflow as tf
+import tf_keras
+
+from official_trainer.config import base
+from official_trainer.config.experiment import ExperimentConfig
+from official_trainer.data.arrays import ArraySource
+from official_trainer.task import Task
+from official_trainer.trainer import Trainer
+
+BATCH_SIZE = 64
+LEARNING_RATE = 1e-3
+DECAY = 0.99
+BASELINE = "by hand"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+  """A way to train. `run(n)` does n updates and returns when they are done."""
+
+  name: str
+  run: Callable[[int], Any]
+
+
+def images() -> tuple[np.ndarray, np.ndarray]:
+  """Returns the digits as (float32 [1797, 8, 8, 1], int32 [1797])."""
+  digits = load_digits()
+  return (digits.images[..., np.newaxis] / 16.0).astype("float32"), digits.target.astype("int32")
+
+
+def dataset() -> tf.data.Dataset:
+  """Returns endless shuffled batches, the same pipeline for every contender."""
+  pairs = tf.data.Dataset.from_tensor_slices(images())
+  return pairs.shuffle(2000, seed=1).repeat().batch(BATCH_SIZE, drop_remainder=True).prefetch(8)
+
+
+def build_model(kind: str) -> tf_keras.Model:
+  layers = tf_keras.layers
+  if kind == "mlp":
+    body = [layers.Flatten(), layers.Dense(64, activation="relu"), layers.Dense(64, activation="relu")]
+  else:
+    body = [
+      layers.Conv2D(32, 3, padding="same", use_bias=False),
+      layers.BatchNormalization(),
+      layers.ReLU(),
+      layers.Conv2D(64, 3, padding="same", activation="relu"),
+      layers.Flatten(),
+      layers.Dense(256, activation="relu"),
+    ]
+  return tf_keras.Sequential([layers.Input((8, 8, 1)), *body, layers.Dense(10)])
+
+
+def adam() -> tf_keras.optimizers.Optimizer:
+  return tf_keras.optimizers.Adam(LEARNING_RATE, jit_compile=False)
+
+
+class OwnTask(Task):
+  """Our task; with `indexed` its batches are computed from the step, else they come from `dataset`."""
+
+  def __init__(self, params: Any, kind: str, indexed: bool):
+    super().__init__(params)
+    self._kind, self._indexed = kind, indexed
+
+  def build_model(self):
+    return build_model(self._kind)
+
+  def build_source(self, params):
+    del params
+    return ArraySource(images()) if self._indexed else None
+
+  def build_inputs(self, params, input_context=None):
+    del params, input_context
+    return dataset()
+
+  def build_losses(self, labels, model_outputs, aux_losses=None):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model_outputs)
+
+  def build_metrics(self, training=True):
+    return [tf_keras.metrics.SparseCategoricalAccuracy("accuracy")]
+
+
+def ours(kind: str, *, ema: bool, indexed: bool) -> Contender:
+  optimizer = {"optimizer": {"type": "adam"}, "learning_rate": {"type": "constant"}}
+  optimizer["ema"] = {"average_decay": DECAY, "trainable_weights_only": True} if ema else None
+  config = base.from_dict(
+    ExperimentConfig,
+    {
+      "task": {"train_data": {"global_batch_size": BATCH_SIZE, "is_training": True}},
+      "trainer": {"optimizer_config": optimizer},
+      "runtime": {"seed": 1},
+    },
+  )
+  task = OwnTask(config.task, kind, indexed)
+  trainer = Trainer(config, task, task.build_model(), adam(), evaluate=False)
+  name = "ours, indexed" if indexed else "ours"
+  return Contender(name + (" + EMA" if ema else ""), lambda n: trainer.train(tf.constant(n)))
+
+
+class PeerTask(base_task.Task):
+  """The same task, written for Model Garden."""
+
+  def __init__(self, params: Any, kind: str):
+    super().__init__(params)
+    self._kind = kind
+
+  def build_inputs(self, params, input_context=None):
+    del params, input_context
+    return dataset()
+
+  def build_losses(self, labels, model_outputs, aux_losses=None):
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model_outputs))
+
+  def build_metrics(self, training=True):
+    return [tf_keras.metrics.SparseCategoricalAccuracy("accuracy")]
+
+
+def peers(kind: str, *, ema: bool) -> Contender:
+  config = peer_config.ExperimentConfig(task=peer_config.TaskConfig(), trainer=peer_config.TrainerConfig())
+  model = build_model(kind)
+  # Its averaging exists for legacy optimizers only.
+  optimizer: Any = adam()
+  if ema:
+    optimizer = peer_optimization.ExponentialMovingAverage(
+      tf_keras.optimizers.legacy.Adam(LEARNING_RATE), average_decay=DECAY
+    )
+  trainer = base_trainer.Trainer(config, PeerTask(config.task, kind), model, optimizer, evaluate=False)
+  return Contender("Model Garden" + (" + EMA" if ema else ""), lambda n: trainer.train(tf.constant(n)))
+
+
+def by_hand(kind: str, *, ema: bool) -> Contender:
+  model, optimizer, iterator = build_model(kind), adam(), iter(dataset())
+  weights = model.trainable_variables
+  optimizer.build(weights)
+  averages = [tf.Variable(w, trainable=False) for w in weights] if ema else []
+  step = tf.Variable(0, dtype=tf.int64)
+  loss_metric = tf_keras.metrics.Mean("loss")
+  accuracy = tf_keras.metrics.SparseCategoricalAccuracy("accuracy")
+
+  @tf.function
+  def loop(num_steps):
+    for _ in tf.range(num_steps):
+      features, labels = next(iterator)
+      with tf.GradientTape() as tape:
+        logits = model(features, training=True)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+      optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+      loss_metric.update_state(loss)
+      accuracy.update_state(labels, logits)
+      step.assign_add(1)
+      if averages:
+        n = tf.cast(step, tf.float32)
+        rate = 1.0 - tf.minimum(DECAY, (1.0 + n) / (10.0 + n))
+        for average, weight in zip(averages, weights, strict=True):
+          average.assign_sub(rate * (average - weight))
+
+  def run(num_steps: int):
+    loop(tf.constant(num_steps))
+    logs = {"loss": float(loss_metric.result()), "accuracy": float(accuracy.result())}
+    loss_metric.reset_state()
+    accuracy.reset_state()
+    return logs
+
+  return Contender(BASELINE + (" + EMA" if ema else ""), run)
+
+
+def fit(kind: str) -> Contender:
+  model = build_model(kind)
+  loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  model.compile(adam(), loss, metrics=["accuracy"])
+  data = dataset()
+  return Contender("tf-keras fit", lambda n: model.fit(data, steps_per_epoch=n, epochs=1, verbose=0))
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+  """Returns a 95 % bootstrap interval of the median."""
+  draws = np.random.default_rng(0).choice(values, size=(2000, len(values)))
+  low, high = np.percentile(np.median(draws, axis=1), [2.5, 97.5])
+  return float(low), float(high)
+
+
+def measure(contenders: list[Contender], rounds: int, steps: int) -> dict[str, list[float]]:
+  """Returns name -> seconds a step in each round."""
+  for contender in contenders:
+    contender.run(steps)
+    contender.run(steps)
+  times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+  for number in range(rounds):
+    shift = number % len(contenders)
+    for contender in contenders[shift:] + contenders[:shift]:
+      began = time.perf_counter()
+      contender.run(steps)
+      times[contender.name].append((time.perf_counter() - began) / steps)
+  return times
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--model", choices=("mlp", "cnn"), default="mlp")
+  parser.add_argument("--rounds", type=int, default=30)
+  parser.add_argument("--steps", type=int, default=200)
+  parser.add_argument("--json", help="also write the figures to this file")
+  args = parser.parse_args()
+  contenders = [
+    by_hand(args.model, ema=False),
+    ours(args.model, ema=False, indexed=False),
+    ours(args.model, ema=False, indexed=True),
+    peers(args.model, ema=False),
+    by_hand(args.model, ema=True),
+    ours(args.model, ema=True, indexed=False),
+    peers(args.model, ema=True),
+    fit(args.model),
+  ]
+  times = measure(contenders, args.rounds, args.steps)
+  print(f"{args.model}, batch {BATCH_SIZE}, {args.rounds} rounds of {args.steps} steps; ratios to the loop {BASELINE}")
+  print(f"{'':24}{'us a step':>10}{'ratio':>8}   95 % interval{'   ratio to the one with EMA':>30}")
+  figures = {}
+  for name, values in times.items():
+    ratios = [value / base_value for value, base_value in zip(values, times[BASELINE], strict=True)]
+    with_ema = [value / base_value for value, base_value in zip(values, times[f"{BASELINE} + EMA"], strict=True)]
+    low, high = interval(ratios)
+    figures[name] = {
+      "us_per_step": statistics.median(values) * 1e6,
+      "ratio": statistics.median(ratios),
+      "interval": [low, high],
+      "ratio_to_ema_by_hand": statistics.median(with_ema),
+      "ema_interval": list(interval(with_ema)),
+    }
+    second = f"{statistics.median(with_ema):.3f} [{interval(with_ema)[0]:.3f}, {interval(with_ema)[1]:.3f}]" if "EMA" in name else ""
+    print(f"{name:24}{statistics.median(values) * 1e6:10.1f}{statistics.median(ratios):8.3f}   [{low:.3f}, {high:.3f}]   {second:>25}")
+  if args.json:
+    with open(args.json, "w", encoding="utf-8") as file:
+      json.dump({"model": args.model, "rounds": args.rounds, "steps": args.steps, "figures": figures}, file, indent=2)
+
+
+if __name__ == "__main__":
+  main()

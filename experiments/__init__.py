@@ -1,0 +1,1 @@
+"""The built-in experiments. Import name: `official_trainer.experiments`."""

@@ -1,0 +1,1 @@
+"""Fashion-MNIST: 70,000 images of clothes, 28x28."""

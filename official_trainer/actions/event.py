@@ -1,0 +1,61 @@
+"""What the loop tells its actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from typing import Any
+
+TRAIN = "train"
+VALIDATION = "validation"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Event:
+  """An inner loop or an evaluation has ended.
+
+  Attributes:
+    step: number of completed updates.
+    mode: "train" or "validation".
+    output: what the trainer returned, untouched.
+    metrics: the scalars among it as Python floats, nested names joined by "/".
+    timings: what depends on the clock, such as `steps_per_second`.
+    reports: whether a report ends here; training loops that end early for a checkpoint do not report.
+    saves: whether a checkpoint is due here.
+  """
+
+  step: int
+  mode: str
+  output: Mapping[str, Any]
+  metrics: Mapping[str, float]
+  timings: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  reports: bool = True
+  saves: bool = False
+
+
+Action = Callable[[Event], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Actions:
+  """The actions of each moment, in the order in which they run."""
+
+  after_loop: Sequence[Action] = ()
+  after_eval: Sequence[Action] = ()
+  at_end: Sequence[Callable[[], None]] = ()
+  on_error: Sequence[Callable[[], None]] = ()
+
+
+def scalars_of(output: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+  """Returns the scalars of possibly nested logs as Python floats, names joined by "/"; leaves other values out."""
+  found: dict[str, float] = {}
+  for key, value in output.items():
+    name = f"{prefix}{key}"
+    if isinstance(value, Mapping):
+      found.update(scalars_of(value, f"{name}/"))
+      continue
+    try:
+      found[name] = float(value)
+    except (TypeError, ValueError):
+      continue
+  return found

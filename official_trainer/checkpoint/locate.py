@@ -1,0 +1,35 @@
+"""Finding the checkpoint that a path means, and what it holds."""
+
+from __future__ import annotations
+
+import os
+
+import tensorflow as tf
+
+from official_trainer.checkpoint import best, manifest
+from official_trainer.checkpoint.foreign import newest_foreign
+
+_STEP_VARIABLE = "global_step/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def find_checkpoint(path: str) -> str | None:
+  """Returns the prefix of the checkpoint at `path`, or None.
+
+  Args:
+    path: a prefix such as `runs/a/ckpt-100`, a model_dir (the newest one is meant), or the folder of a best checkpoint.
+  """
+  if not tf.io.gfile.isdir(path):
+    return path if tf.io.gfile.exists(f"{path}.index") else None
+  if steps := manifest.committed_steps(path):
+    return manifest.checkpoint_prefix(path, steps[-1])
+  return best.best_checkpoint_in(path) or newest_foreign(path)
+
+
+def is_model_only(prefix: str) -> bool:
+  """Says whether a checkpoint holds weights without a step, as best checkpoints do."""
+  return not any(name == _STEP_VARIABLE for name, _ in tf.train.list_variables(prefix))
+
+
+def recorded_step(prefix: str) -> int:
+  """Returns the step at which a model-only checkpoint was made; 0 if no record says so."""
+  return best.step_of(os.path.dirname(prefix)) or 0

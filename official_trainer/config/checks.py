@@ -1,0 +1,207 @@
+"""What must fit together in a config. Pure functions that return every problem they see."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from official_trainer.config import assembly, hints
+from official_trainer.config.experiment import ExperimentConfig
+from official_trainer.config.fields import OneOf
+from official_trainer.errors import Problem
+
+TRAINING_MODES = ("train", "train_and_eval", "train_and_post_eval")
+EVALUATING_MODES = ("eval", "train_and_eval", "train_and_post_eval", "continuous_eval")
+MODES = ("train", "eval", "train_and_eval", "train_and_post_eval", "continuous_eval")
+
+_STRATEGIES_TO_COME = ("multi_worker_mirrored", "tpu", "parameter_server")
+_TRAINER = "trainer"
+_OPTIMIZATION = "trainer.optimizer_config"
+
+
+def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]:
+  """Returns what does not fit together.
+
+  Args:
+    config: an experiment whose single values are valid.
+    mode: how it is going to be run, or None when that is not known: then what only matters in some
+      mode is not looked at.
+  """
+  checks: tuple[Callable[[ExperimentConfig], Iterator[Problem]], ...] = (
+    _kept_names,
+    _choices,
+    _schedules,
+    _averaging,
+    _best_checkpoints,
+    _not_yet,
+    _devices,
+    _data,
+    _task,
+  )
+  found = [problem for check in checks for problem in check(config)]
+  if mode is not None:
+    found += _mode(config, mode)
+  return found
+
+
+def _kept_names(config: ExperimentConfig) -> Iterator[Problem]:
+  """Names kept for Model Garden's configs, whose other values would do nothing."""
+  for path, field, value in _fields(config, ""):
+    reason = field.metadata.get("only_default")
+    if reason and value != field.default:
+      yield Problem(
+        path,
+        f"has no effect here and must stay {hints.shown(field.default)}, "
+        f"got {hints.shown(value)}.\n{reason}",
+      )
+
+
+def _choices(config: ExperimentConfig) -> Iterator[Problem]:
+  """A choice of the user's own that names no field."""
+  for path, _, value in _fields(config, ""):
+    if isinstance(value, OneOf):
+      kinds = [name for name in hints.fields_of(type(value)) if name != "type"]
+      if value.type is not None and value.type not in kinds:
+        yield Problem(f"{path}.type", f"must be one of {', '.join(kinds)}, got {value.type!r}.")
+
+
+def _schedules(config: ExperimentConfig) -> Iterator[Problem]:
+  """Values that a chosen kind cannot do without, and lists that must fit each other."""
+  optimization = config.trainer.optimizer_config
+  for name in ("learning_rate", "warmup"):
+    choice: OneOf = getattr(optimization, name)
+    chosen = choice.get()
+    if chosen is None:
+      continue
+    path = f"{_OPTIMIZATION}.{name}.{choice.type}"
+    for key, field in hints.fields_of(type(chosen)).items():
+      if field.metadata.get("text", "").endswith("Required.") and getattr(chosen, key) is None:
+        yield Problem(f"{path}.{key}", f"must be set when '{choice.type}' is chosen.")
+  rate = optimization.learning_rate
+  if rate.type in ("stepwise", "step_cosine_with_offset"):
+    chosen = rate.get()
+    more = 1 if rate.type == "stepwise" else 0
+    bounds, levels = chosen.boundaries or (), chosen.values or ()
+    path = f"{_OPTIMIZATION}.learning_rate.{rate.type}"
+    if bounds and levels and len(levels) != len(bounds) + more:
+      wanted = f"{len(bounds) + more} for {len(bounds)} boundaries"
+      yield Problem(f"{path}.values", f"must have {wanted}, got {len(levels)}.")
+    if any(later <= earlier for earlier, later in zip(bounds, bounds[1:], strict=False)):
+      yield Problem(f"{path}.boundaries", f"must rise, got {list(bounds)}.")
+  sgd = optimization.optimizer
+  if sgd.type == "sgd" and sgd.sgd.decay and not optimization.legacy:
+    message = f"exists only in the legacy optimizer, got {sgd.sgd.decay!r}.\n"
+    hint = f"Set '{_OPTIMIZATION}.legacy=true', or use an exponential learning rate."
+    yield Problem(f"{_OPTIMIZATION}.optimizer.sgd.decay", message + hint)
+  if optimization.optimizer.type in ("slide", "adafactor"):
+    message = f"has no public optimizer for '{optimization.optimizer.type}', only its settings.\n"
+    yield Problem(
+      f"{_OPTIMIZATION}.optimizer.type", message + "Use 'adafactor_keras' or another one."
+    )
+
+
+def _averaging(config: ExperimentConfig) -> Iterator[Problem]:
+  ema = config.trainer.optimizer_config.ema
+  steps = config.trainer.train_steps
+  if ema is not None and steps and ema.start_step >= steps:
+    message = f"must be less than trainer.train_steps ({steps}), got {ema.start_step}.\n"
+    yield Problem(f"{_OPTIMIZATION}.ema.start_step", message + "Averaging would never start.")
+
+
+def _best_checkpoints(config: ExperimentConfig) -> Iterator[Problem]:
+  trainer = config.trainer
+  rules = [
+    (
+      f"{_TRAINER}.best_checkpoint_export_subdir",
+      f"{_TRAINER}.best_checkpoint_eval_metric",
+      trainer.best_checkpoint_export_subdir,
+      trainer.best_checkpoint_eval_metric,
+    )
+  ]
+  for index, rule in enumerate(trainer.best_checkpoints):
+    path = f"{_TRAINER}.best_checkpoints.{index}"
+    rules.append((f"{path}.subdir", f"{path}.eval_metric", rule.subdir, rule.eval_metric))
+    if not rule.subdir and not rule.eval_metric:
+      yield Problem(path, "must have a subdir and an eval_metric.")
+  folders: dict[str, str] = {}
+  for folder_path, metric_path, folder, metric in rules:
+    if folder and not metric:
+      yield Problem(metric_path, f"must name a metric, because {folder_path} is '{folder}'.")
+    if metric and not folder:
+      yield Problem(folder_path, f"must name a folder, because {metric_path} is '{metric}'.")
+    if folder and folder in folders:
+      yield Problem(folder_path, f"is '{folder}', which {folders[folder]} uses already.")
+    if folder.startswith(("/", "..")) or "://" in folder:
+      yield Problem(folder_path, f"must be a folder inside model_dir, got '{folder}'.")
+    if folder in ("train", trainer.validation_summary_subdir):
+      yield Problem(folder_path, f"is '{folder}', the folder of summaries. Choose another name.")
+    folders.setdefault(folder, folder_path)
+
+
+def _not_yet(config: ExperimentConfig) -> Iterator[Problem]:
+  strategy = config.runtime.distribution_strategy
+  if strategy in _STRATEGIES_TO_COME:
+    message = f"'{strategy}' is not supported yet. Use 'mirrored', 'one_device' or 'off'."
+    yield Problem("runtime.distribution_strategy", message)
+  trials = config.trainer.recovery_max_trials
+  if trials > 0:
+    message = (
+      f"going back after a diverged loss is not supported yet, got {trials}.\n"
+      "Use 0 (a diverged loss ends the run) or -1 (nothing is done)."
+    )
+    yield Problem(f"{_TRAINER}.recovery_max_trials", message)
+
+
+def _devices(config: ExperimentConfig) -> Iterator[Problem]:
+  runtime = config.runtime
+  if runtime.num_gpus and runtime.num_virtual_devices:
+    message = f"splits the CPU, but runtime.num_gpus is {runtime.num_gpus}. Set one of them."
+    yield Problem("runtime.num_virtual_devices", message)
+
+
+def _data(config: ExperimentConfig) -> Iterator[Problem]:
+  for name in ("train_data", "validation_data"):
+    data = getattr(config.task, name)
+    if data.input_path and data.tfds_name:
+      message = f"must be empty when task.{name}.tfds_name is given, got {data.input_path!r}."
+      yield Problem(f"task.{name}.input_path", message)
+    if data.tfds_name and not data.tfds_split:
+      message = f"must name a split of '{data.tfds_name}', e.g. 'train' or 'test'."
+      yield Problem(f"task.{name}.tfds_split", message)
+
+
+def _task(config: ExperimentConfig) -> Iterator[Problem]:
+  written = config.task.task_class
+  module, colon, name = written.partition(":")
+  if written and not (
+    colon and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
+  ):
+    yield Problem("task.task_class", f"must be 'module:Class', got '{written}'.")
+
+
+def _mode(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
+  if mode not in MODES:
+    yield Problem("--mode", f"must be one of {', '.join(MODES)}, got '{mode}'.")
+  if mode in TRAINING_MODES and config.trainer.train_steps < 1:
+    yield Problem(
+      "trainer.train_steps", f"must be at least 1 to train, got {config.trainer.train_steps}."
+    )
+  if mode in EVALUATING_MODES and config.trainer.validation_steps == 0:
+    message = "0 would evaluate nothing. Use -1 for every example once, or --mode=train."
+    yield Problem("trainer.validation_steps", message)
+  if mode in TRAINING_MODES:
+    for name in ("optimizer", "learning_rate"):
+      if getattr(config.trainer.optimizer_config, name).type is None:
+        yield Problem(f"{_OPTIMIZATION}.{name}.type", "must be chosen to train.")
+
+
+def _fields(config: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:
+  """Yields (dotted key, field, value) of every field, groups included."""
+  for name, field in hints.fields_of(type(config)).items():
+    path = assembly.join(prefix, name)
+    value = getattr(config, name)
+    yield path, field, value
+    if hints.is_group(type(value)):
+      yield from _fields(value, path)
+    elif isinstance(value, list | tuple):
+      for index, item in enumerate(value):
+        if hints.is_group(type(item)):
+          yield from _fields(item, f"{path}.{index}")

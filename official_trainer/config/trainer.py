@@ -1,0 +1,119 @@
+"""How long, how often and what to keep: the settings of the loop."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+import annotated_types as limits
+
+from official_trainer.config.fields import AboveZero, Count, Positive, setting
+from official_trainer.optim.config import OptimizationConfig
+
+Comparison = Literal["higher", "lower"]
+
+
+def comparison(eval_metric: str, metric_comp: Comparison | None) -> Comparison:
+  """Returns which direction is better for a metric.
+
+  Args:
+    eval_metric: Name of the metric; parts of nested names are joined by '|'.
+    metric_comp: What the config says, or None when it says nothing.
+
+  Returns:
+    `metric_comp` when given; else "lower" for names that end in "loss", "higher" for all others.
+  """
+  if metric_comp is not None:
+    return metric_comp
+  return "lower" if eval_metric.endswith("loss") else "higher"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BestCheckpointConfig:
+  """One more rule by which the best weights so far are exported."""
+
+  subdir: str = setting("", "Folder of the exported weights, inside model_dir.")
+  eval_metric: str = setting("", "Metric to judge by; parts of nested names are joined by '|'.")
+  metric_comp: Comparison | None = setting(
+    None, "Which is better. None: lower for names that end in 'loss', else higher."
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainerConfig:
+  """Settings of training, evaluation, checkpoints and summaries.
+
+  A step is one completed update. All intervals are counted in steps and lie on an absolute grid:
+  a resumed run acts at the same steps as an uninterrupted one. `best_checkpoints`,
+  `checkpoints_at`, `async_checkpoint` and `exact_resume` are additions to Model Garden's fields.
+  """
+
+  optimizer_config: OptimizationConfig = setting(
+    text="Optimizer, learning rate, warm-up and averaging of the weights.",
+    factory=OptimizationConfig,
+  )
+  train_tf_while_loop: bool = setting(
+    True, "Whether the inner training loop runs inside TensorFlow."
+  )
+  train_tf_function: bool = setting(True, "Whether the training step is compiled into a graph.")
+  eval_tf_function: bool = setting(True, "Whether the evaluation step is compiled into a graph.")
+  eval_tf_while_loop: bool = setting(False, "Whether the evaluation loop runs inside TensorFlow.")
+  allow_tpu_summary: bool = setting(
+    False,
+    "Summaries from inside a TPU program.",
+    only_default="Summaries inside a TPU step are not supported yet.",
+  )
+  steps_per_loop: Positive = setting(
+    1000,
+    "Steps of one inner loop, after which metrics are reported. Shortened where an interval "
+    "would be missed.",
+  )
+  summary_interval: Positive = setting(
+    1000, "No effect yet. Reports are made every `steps_per_loop`."
+  )
+  checkpoint_interval: Positive = setting(1000, "Steps between two checkpoints.")
+  max_to_keep: Positive = setting(5, "How many of the newest checkpoints stay on disk.")
+  continuous_eval_timeout: Count | None = setting(
+    3600, "Seconds `continuous_eval` waits for a new checkpoint. None: for ever."
+  )
+  train_steps: Count = setting(0, "Steps of the whole run, restarts included.")
+  validation_steps: Annotated[int, limits.Ge(-1)] = setting(
+    -1, "Batches of one evaluation. -1: every example once."
+  )
+  validation_interval: Positive = setting(
+    1000, "Steps between two evaluations in `train_and_eval`."
+  )
+  best_checkpoint_export_subdir: str = setting(
+    "", "Folder inside model_dir for the best weights so far. Empty: none are exported."
+  )
+  best_checkpoint_eval_metric: str = setting(
+    "", "Metric that decides which weights are best; parts of nested names are joined by '|'."
+  )
+  best_checkpoint_metric_comp: Comparison | None = setting(
+    None, "Which is better. None: lower for names that end in 'loss', else higher."
+  )
+  loss_upper_bound: AboveZero = setting(
+    1e6,
+    "A training loss above this counts as diverged from `recovery_begin_steps` on; one that is not "
+    "finite always does.",
+  )
+  recovery_begin_steps: Count = setting(0, "Step from which `loss_upper_bound` is enforced.")
+  recovery_max_trials: Annotated[int, limits.Ge(-1)] = setting(
+    0,
+    "What a diverged loss does. -1: nothing. 0: ends the run. Going back and trying again (more) is "
+    "not supported yet.",
+  )
+  validation_summary_subdir: str = setting(
+    "validation", "Folder of the evaluation summaries inside model_dir."
+  )
+  preemption_on_demand_checkpoint: bool = setting(
+    True, "No effect yet. A stopped run goes on from its newest checkpoint."
+  )
+  best_checkpoints: tuple[BestCheckpointConfig, ...] = setting(
+    (), "More rules for best weights, each with a folder of its own."
+  )
+  checkpoints_at: tuple[Positive, ...] = setting(
+    (), "Exact steps at which a checkpoint is saved and kept for good, besides the regular ones."
+  )
+  async_checkpoint: bool = setting(True, "Whether checkpoints are written while training goes on.")
+  exact_resume: bool = setting(
+    False, "Whether what cannot be resumed bit for bit is refused instead of warned about."
+  )

@@ -1,0 +1,98 @@
+"""Where and how a run computes. Model Garden's names, defaults and meanings."""
+
+import dataclasses
+from typing import Annotated, Any, Literal
+
+import annotated_types as limits
+
+from official_trainer.config.fields import AboveZero, Count, Positive, setting
+
+Strategy = Literal[
+  "off", "one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server"
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+  """Devices, precision, compilation and the seed of a run. Read once, at the start.
+
+  `seed` and `num_virtual_devices` are additions to Model Garden's fields.
+  """
+
+  distribution_strategy: Strategy = setting(
+    "mirrored",
+    "How replicas share the work. off: none. one_device: one replica. mirrored: all GPUs of this "
+    "machine (or `num_virtual_devices`), and one device where there is only one.",
+  )
+  enable_xla: bool = setting(
+    False, "Whether the training step is compiled with XLA (also on a CPU)."
+  )
+  gpu_thread_mode: str | None = setting(
+    None, "Thread pool of a GPU.", only_default="Set TF_GPU_THREAD_MODE in the environment instead."
+  )
+  dataset_num_private_threads: int | None = setting(
+    None,
+    "Threads of the input pipelines.",
+    only_default="Set it in the task's `tf.data.Options` instead.",
+  )
+  per_gpu_thread_count: Count = setting(
+    0, "Threads for each GPU.", only_default="Set TF_GPU_THREAD_COUNT in the environment instead."
+  )
+  tpu: str | None = setting(None, "Name or address of a TPU. Also set by --tpu.")
+  num_gpus: Count = setting(
+    0, "GPUs to use on this machine. 0: all there are; a number that is not there is refused."
+  )
+  worker_hosts: str | None = setting(
+    None, "Addresses of the workers.", only_default="Describe the cluster in TF_CONFIG instead."
+  )
+  task_index: Annotated[int, limits.Ge(-1)] = setting(
+    -1, "Index of this worker.", only_default="Describe the cluster in TF_CONFIG instead."
+  )
+  all_reduce_alg: str | None = setting(
+    None, "Algorithm that sums over GPUs, e.g. 'nccl'. None: TensorFlow's."
+  )
+  num_packs: Count = setting(1, "Pieces into which gradients are packed for an all-reduce.")
+  mixed_precision_dtype: (
+    Literal["float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16"] | None
+  ) = setting(None, "Type of the computation; variables stay float32. None: float32.")
+  loss_scale: Literal["dynamic"] | AboveZero | None = setting(
+    None,
+    "Loss scaling under float16: 'dynamic' or a fixed number. None: dynamic under float16, "
+    "else off.",
+  )
+  run_eagerly: bool = setting(False, "Whether steps run line by line, for debugging. Slow.")
+  batchnorm_spatial_persistent: bool = setting(
+    False,
+    "A cuDNN mode of batch normalisation.",
+    only_default="Set TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1 in the environment instead.",
+  )
+  tpu_enable_xla_dynamic_padder: bool | None = setting(
+    None, "Whether XLA pads dynamic shapes on a TPU. None: XLA's default."
+  )
+  num_cores_per_replica: Positive = setting(
+    1,
+    "TPU cores that share one replica.",
+    only_default="Models split over cores are not supported yet.",
+  )
+  default_shard_dim: Annotated[int, limits.Ge(-1)] = setting(
+    -1, "Dimension split over cores.", only_default="Models split over cores are not supported yet."
+  )
+  use_tpu_mp_strategy: bool = setting(
+    False, "TPU model parallelism.", only_default="Models split over cores are not supported yet."
+  )
+  seed: Count | None = setting(
+    None,
+    "The one seed of weights, masks, augmentation and data order. None: drawn at the first start, "
+    "recorded in the run, and used again on every restart.",
+  )
+  num_virtual_devices: Positive | None = setting(
+    None,
+    "Splits the CPU into this many logical devices, so that `mirrored` has replicas without GPUs.",
+  )
+
+  def model_parallelism(self) -> dict[str, Any]:
+    """Returns the two settings that a TPU device assignment takes, by name."""
+    return {
+      "num_cores_per_replica": self.num_cores_per_replica,
+      "default_shard_dim": self.default_shard_dim,
+    }

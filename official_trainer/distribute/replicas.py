@@ -1,0 +1,69 @@
+"""Replica arithmetic: splitting a global batch, and keeping per-replica statistics equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import math
+from typing import Any
+
+import tensorflow as tf
+
+
+def split_global_batch(strategy: tf.distribute.Strategy, batch: Any) -> Any:
+  """Gives replica r of R the r-th slice of a global batch. Runs in cross-replica context, in or out of a graph.
+
+  Args:
+    strategy: the strategy in scope.
+    batch: nested structure of tensors [global_batch, ...]; None leaves pass through. The leading size must divide by the
+      number of replicas.
+
+  Returns:
+    The batch itself for one replica, else a per-replica structure of [global_batch / R, ...].
+  """
+  num_replicas = strategy.num_replicas_in_sync
+  if num_replicas == 1:
+    return batch
+
+  def value_of(context: tf.distribute.experimental.ValueContext) -> Any:
+    def slice_of(tensor: tf.Tensor | None) -> tf.Tensor | None:
+      if tensor is None:
+        return None
+      size = (tensor.shape[0] or tf.shape(tensor)[0]) // num_replicas
+      start = context.replica_id_in_sync_group * size
+      return tensor[start : start + size]
+
+    return tf.nest.map_structure(slice_of, batch)
+
+  return strategy.experimental_distribute_values_from_function(value_of)
+
+
+def replica_statistics(variables: Sequence[tf.Variable]) -> list[tf.Variable]:
+  """Returns the variables of which each replica keeps its own value, such as the statistics of batch normalisation."""
+  return [v for v in variables if v.synchronization == tf.VariableSynchronization.ON_READ and v.dtype.is_floating]
+
+
+def average_statistics(strategy: tf.distribute.Strategy, variables: Sequence[tf.Variable]) -> None:
+  """Replaces each replica's value by the mean over replicas. Runs in cross-replica context, in every training step.
+
+  A checkpoint stores the mean. Averaging in every step, and never at saves, makes a restored run continue from the
+  values that the uninterrupted run had, whenever it was saved.
+  """
+  num_replicas = strategy.num_replicas_in_sync
+  if num_replicas == 1:
+    return
+  for variable in variables:
+    variable.assign(round_for_exact_mean(variable.read_value(), num_replicas))
+
+
+def round_for_exact_mean(value: tf.Tensor, num_replicas: int) -> tf.Tensor:
+  """Rounds so that the mean of `num_replicas` equal copies is the value itself, bit for bit.
+
+  (x + ... + x) / R is exact when R is a power of two. For any other R the sum must be exact, which it is when the lowest
+  ceil(log2 R) bits of x's mantissa are zero; those are rounded away (R = 3: float32 keeps 22 of 24 bits).
+  """
+  if num_replicas & (num_replicas - 1) == 0 or value.dtype != tf.float32:
+    return value
+  spare_bits = math.ceil(math.log2(num_replicas))
+  bits = tf.bitcast(value, tf.int32)
+  rounded = tf.bitwise.bitwise_and(bits + (1 << (spare_bits - 1)), -1 << spare_bits)
+  return tf.where(tf.math.is_finite(value), tf.bitcast(rounded, tf.float32), value)

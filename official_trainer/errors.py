@@ -1,0 +1,150 @@
+"""The errors a user meets, and the exit code of each."""
+
+import dataclasses
+import enum
+from collections.abc import Iterable
+
+
+class ExitCode(enum.IntEnum):
+  """What the process tells whoever started it."""
+
+  DONE = 0
+  ERROR = 1
+  CONFIG = 2
+  DIVERGED = 3
+  RESTART = 42
+  HANG = 43
+  INTERRUPTED = 130
+
+
+DONE = ExitCode.DONE
+ERROR = ExitCode.ERROR
+CONFIG = ExitCode.CONFIG
+DIVERGED = ExitCode.DIVERGED
+RESTART = ExitCode.RESTART
+HANG = ExitCode.HANG
+INTERRUPTED = ExitCode.INTERRUPTED
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+  """Where a value was written: the layer that set it, and the file and line if there are any."""
+
+  layer: str
+  file: str | None = None
+  line: int | None = None
+
+  def __str__(self) -> str:
+    place = self.file or ""
+    if place and self.line is not None:
+      place = f"{place}:{self.line}"
+    if not place:
+      return self.layer
+    return place if self.layer == "config_file" else f"{self.layer}, {place}"
+
+
+DEFAULT = Origin("default")
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+  """One thing wrong: the dotted key or flag, what to do about it, and where it was set."""
+
+  path: str
+  message: str
+  origin: Origin | None = None
+
+  def __str__(self) -> str:
+    source = (
+      f"   (from {self.origin})" if self.origin is not None and self.origin != DEFAULT else ""
+    )
+    first, *rest = self.message.splitlines() or [""]
+    lines = [f"{self.path}: {first}", *(f"  {line}" for line in rest)]
+    return "\n".join(lines) + source
+
+
+class ConfigError(ValueError):
+  """The configuration cannot be used. Raised before anything is built, with every problem at once.
+
+  Attributes:
+    problems: what is wrong, in the order of discovery.
+    experiment: name of the experiment, or None when it is not known yet.
+  """
+
+  def __init__(self, problems: Iterable[Problem], experiment: str | None = None):
+    self.problems = tuple(problems)
+    self.experiment = experiment
+    super().__init__(self.problems, experiment)
+
+  @classmethod
+  def of(cls, path: str, message: str, origin: Origin | None = None) -> "ConfigError":
+    """Returns an error with a single problem."""
+    return cls([Problem(path, message, origin)])
+
+  def __str__(self) -> str:
+    count = len(self.problems)
+    head = f"{count} problem" + ("s" if count != 1 else "")
+    if self.experiment:
+      head += f" in experiment '{self.experiment}'"
+    return "\n".join([head, *_indented(self.problems)])
+
+
+class CheckpointMismatch(ValueError):
+  """A checkpoint does not fit the model it is read into."""
+
+
+class TrainingDiverged(RuntimeError):
+  """Training produced something that must not be saved or reported as a result.
+
+  Attributes:
+    step: completed updates when it was noticed.
+    what: the quantity and its value, e.g. "training_loss is nan".
+  """
+
+  def __init__(self, step: int, what: str):
+    self.step = step
+    self.what = what
+    super().__init__(step, what)
+
+  def __str__(self) -> str:
+    return f"at step {self.step}: {self.what}"
+
+
+class Preempted(RuntimeError):
+  """The run was asked to stop, saved its state, and goes on when started again.
+
+  Attributes:
+    step: completed updates that the saved state holds.
+    reason: what asked for the stop, e.g. "SIGTERM".
+    code: the exit code; RESTART unless a person pressed Ctrl-C.
+  """
+
+  def __init__(self, step: int, reason: str, code: ExitCode = RESTART):
+    self.step = step
+    self.reason = reason
+    self.code = code
+    super().__init__(step, reason, code)
+
+  def __str__(self) -> str:
+    return f"stopped by {self.reason} after step {self.step}; the same command continues from there"
+
+
+def exit_code(error: BaseException) -> ExitCode:
+  """Returns the exit code of the process that ended with `error`."""
+  match error:
+    case ConfigError():
+      return CONFIG
+    case TrainingDiverged():
+      return DIVERGED
+    case Preempted():
+      return error.code
+    case KeyboardInterrupt():
+      return INTERRUPTED
+    case _:
+      return ERROR
+
+
+def _indented(problems: Iterable[Problem]) -> Iterable[str]:
+  for problem in problems:
+    for line in str(problem).splitlines():
+      yield f"  {line}"

@@ -1,0 +1,255 @@
+"""The outer loop: what happens around the inner loops, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+import contextlib
+import dataclasses
+import time
+from typing import Any
+
+from absl import logging
+import orbit
+import tensorflow as tf
+
+from official_trainer.actions.event import TRAIN, VALIDATION, Actions, Event, scalars_of
+from official_trainer.cadence import Cadence
+from official_trainer.metrics.window import write_window
+from official_trainer.trainer import Trainer
+
+Status = Callable[[str], None]
+
+
+class Loop(orbit.Controller):
+  """Runs inner loops and evaluations, and the actions after each.
+
+      evaluate first, if an evaluation is due at the restored step and was not done
+      while step < train_steps and the data last:
+        trainer.train(up to the next step at which anything is due)
+        for action in actions.after_loop: action(event)     # recover, history, checkpoint, write
+        if an evaluation is due:
+          trainer.evaluate(validation_steps)                # exports the best checkpoint
+          for action in actions.after_eval: action(event)   # history, write
+      evaluate, if the last step was not evaluated
+      for action in actions.at_end: action()
+
+  Restoring and saving are the runner's and the actions' business; Orbit's own checkpoint manager, summaries and prints
+  are not used.
+  """
+
+  def __init__(
+    self,
+    *,
+    trainer: Trainer,
+    cadence: Cadence,
+    actions: Actions,
+    train: bool = True,
+    evaluate: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+    status: Status = lambda text: None,
+    summary_writer: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+  ):
+    """Stores its parts; runs nothing.
+
+    Args:
+      trainer: trains and evaluates.
+      cadence: when things are due.
+      actions: what is done, in order.
+      train: whether `trainer` can train.
+      evaluate: whether `trainer` can evaluate.
+      clock: returns seconds.
+      status: told what goes on besides training ("compiling", "evaluating"); an empty text is for training itself.
+      summary_writer: context in which a training loop runs, for `tf.summary` calls inside a user's step.
+    """
+    super().__init__(
+      global_step=trainer.global_step,
+      trainer=trainer if train else None,
+      evaluator=trainer if evaluate else None,
+      strategy=trainer.strategy,
+      steps_per_loop=cadence.steps_per_loop,
+    )
+    self._state = trainer.state
+    self._train_and_eval = trainer
+    self._cadence = cadence
+    self._actions = actions
+    self._clock = clock
+    self._status = status
+    self._summary_writer = summary_writer
+    self._compiled = False
+    self._pending_steps, self._pending_secs = 0, 0.0
+    self._ended_at: int | None = None
+
+  @property
+  def input_ended(self) -> bool:
+    """Whether the training data ended before `train_steps`."""
+    return self._ended_at is not None
+
+  def train(self, steps: int, checkpoint_at_completion: bool = True) -> None:
+    """Trains until `steps` updates are completed, or the data end.
+
+    Args:
+      steps: number of completed updates to reach.
+      checkpoint_at_completion: whether a checkpoint is saved at `steps`, whatever the interval.
+    """
+    cadence = dataclasses.replace(self._cadence, train_steps=steps, validation_interval=None)
+    with self._errors_flushed():
+      while self._state.step < steps and not self.input_ended:
+        self._train_once(cadence, checkpoint_at_completion)
+
+  def evaluate(self, steps: int = -1) -> Mapping[str, Any]:
+    """Evaluates the present weights and runs the actions.
+
+    Args:
+      steps: number of batches; -1 evaluates the whole set.
+
+    Returns:
+      The trainer's logs.
+    """
+    self._require("evaluator", for_method="evaluate")
+    if steps < 1 and steps != -1:
+      raise ValueError(f"`steps` of an evaluation must be at least 1, or -1 for the whole set; got {steps}.")
+    with self._errors_flushed():
+      return self._evaluate_once(steps)
+
+  def train_and_evaluate(
+    self, train_steps: int, eval_steps: int = -1, eval_interval: int | None = None
+  ) -> Mapping[str, Any] | None:
+    """Trains until `train_steps` with evaluations on the grid of `eval_interval`, and one at the end.
+
+    Returns:
+      The logs of the last evaluation.
+    """
+    self._require("trainer", for_method="train_and_evaluate")
+    self._require("evaluator", for_method="train_and_evaluate")
+    cadence = dataclasses.replace(
+      self._cadence, train_steps=train_steps, validation_interval=eval_interval or train_steps
+    )
+    logs: Mapping[str, Any] | None = None
+    with self._errors_flushed():
+      if cadence.evaluates(self._state.step) and self._state.host.last_eval_step < self._state.step < train_steps:
+        logs = self._evaluate_once(eval_steps)
+      while self._state.step < train_steps and not self.input_ended:
+        self._train_once(cadence, save_at_end=True)
+        if cadence.evaluates(self._state.step):
+          logs = self._evaluate_once(eval_steps)
+      if logs is None or self._state.host.last_eval_step < self._state.step:
+        logs = self._evaluate_once(eval_steps)
+    return logs
+
+  def evaluate_continuously(
+    self,
+    steps: int = -1,
+    timeout: float | None = None,
+    timeout_fn: Callable[[], bool] | None = None,
+    *,
+    checkpoints: Iterable[int] = (),
+  ) -> Mapping[str, Any] | None:
+    """Evaluates checkpoint after checkpoint.
+
+    Args:
+      steps: number of batches; -1 evaluates the whole set.
+      timeout: unused; whoever yields the checkpoints waits.
+      timeout_fn: unused, as `timeout`.
+      checkpoints: yields the step each time a checkpoint has been restored into the trainer's state.
+
+    Returns:
+      The logs of the last evaluation, or None.
+    """
+    del timeout, timeout_fn
+    logs = None
+    for _ in checkpoints:
+      logs = self.evaluate(steps)
+    return logs
+
+  def finish(self) -> None:
+    """Runs the actions of the end."""
+    for action in self._actions.at_end:
+      action()
+
+  def _train_once(self, cadence: Cadence, save_at_end: bool) -> None:
+    """Runs one inner loop up to the next step at which anything is due, and the actions."""
+    start = self._state.step
+    goal = cadence.next_stop(start)
+    self._open_window()
+    self._status("" if self._compiled else "compiling")
+    began = self._clock()
+    output = self._inner_loop(goal - start)
+    elapsed = self._clock() - began
+    step = self._state.step
+    ended = step < goal
+    if ended and step == 0:
+      raise ValueError("the training data are empty: not one batch came. Check task.train_data (split, files, batch size).")
+    if ended:
+      self._ended_at = step
+      logging.error(
+        "The training data ended at step %d; %d steps were asked for. The run stops here.", step, cadence.train_steps
+      )
+    if step == start:
+      return
+    event = Event(
+      step=step,
+      mode=TRAIN,
+      output=output,
+      metrics=scalars_of(output),
+      timings=self._speed(step - start, elapsed, cadence.reports(step) or ended),
+      reports=cadence.reports(step) or ended,
+      saves=ended or (cadence.saves(step) and (save_at_end or step < cadence.train_steps)),
+    )
+    self._compiled = True
+    for action in self._actions.after_loop:
+      action(event)
+
+  def _inner_loop(self, num_steps: int) -> Mapping[str, Any]:
+    try:
+      with self._summary_writer():
+        return self._train_and_eval.train(tf.constant(num_steps, tf.int32)) or {}
+    except (StopIteration, tf.errors.OutOfRangeError):
+      if self._train_and_eval.train_input.endless:
+        raise  # Not the end of the data, which have none: something else in the step ran out.
+      # The compiled loop raises at the end of the data, after the updates before it were done.
+      return self._train_and_eval.train_loop_end() or {}
+
+  def _open_window(self) -> None:
+    window = self._state.host.window
+    trainer = self._train_and_eval
+    if window is not None and not self._compiled:
+      write_window(trainer.strategy, [*trainer.train_metrics, trainer.train_loss], window)
+    trainer.keep_window(window is not None)
+
+  def _speed(self, steps: int, secs: float, reports: bool) -> dict[str, float]:
+    """Returns steps per second since the last report; the first loop compiles and does not count."""
+    if self._compiled:
+      self._pending_steps += steps
+      self._pending_secs += secs
+    if not reports or self._pending_secs <= 0:
+      return {}
+    speed = self._pending_steps / self._pending_secs
+    self._pending_steps, self._pending_secs = 0, 0.0
+    return {"steps_per_second": speed}
+
+  def _evaluate_once(self, steps: int) -> Mapping[str, Any]:
+    self._status("evaluating")
+    began = self._clock()
+    output = self._train_and_eval.evaluate(tf.constant(steps, tf.int32)) or {}
+    event = Event(
+      step=self._state.step,
+      mode=VALIDATION,
+      output=output,
+      metrics=scalars_of(output),
+      timings={"evaluation_secs": self._clock() - began},
+      # Asked to evaluate once more, the same weights give the same row, which is there already.
+      reports=self._state.host.history.find(self._state.step, VALIDATION) is None,
+    )
+    for action in self._actions.after_eval:
+      action(event)
+    return output
+
+  @contextlib.contextmanager
+  def _errors_flushed(self) -> Iterator[None]:
+    """Flushes the writers when something raises; saves nothing, since the state may be anything."""
+    try:
+      yield
+    except BaseException:
+      for action in self._actions.on_error:
+        action()
+      raise

@@ -1,0 +1,84 @@
+"""Builds the optimizer and its learning rate from the config, with the library's factory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from official_trainer.config import foreign
+from official_trainer.optim.config import OptimizationConfig
+
+# The factory's plain names mean tf-keras's legacy classes or accept arguments that the new classes refuse.
+_NEW_NAMES = {"sgd": "sgd_experimental", "adam": "adam_experimental"}
+
+
+def build_optimizer(config: Any, runtime: Any = None) -> tf_keras.optimizers.Optimizer:
+  """Builds an optimizer; averaging is not part of it (see `optim.ema`).
+
+  Args:
+    config: an OptimizationConfig, or a foreign config with the same attributes.
+    runtime: a RuntimeConfig or None; float16 wraps the optimizer for loss scaling.
+
+  Returns:
+    An optimizer without slots; `build_slots` makes them.
+  """
+  from official.modeling import optimization  # noqa: PLC0415  # A slow import that configs must not pay.
+  from official.modeling import performance  # noqa: PLC0415
+
+  own = foreign.read(OptimizationConfig, config)
+  factory = optimization.OptimizerFactory(optimization.OptimizationConfig(_factory_params(own)))
+  optimizer = factory.build_optimizer(factory.build_learning_rate(), use_legacy_optimizer=own.legacy)
+  if runtime is not None and runtime.mixed_precision_dtype == "float16":
+    optimizer = performance.configure_optimizer(optimizer, use_float16=True, loss_scale=runtime.loss_scale)
+  return optimizer
+
+
+def build_slots(optimizer: Any, model: tf_keras.Model) -> None:
+  """Makes the optimizer's variables now, in a fixed order, so that a restore finds them. Call under the scope.
+
+  Args:
+    optimizer: a tf-keras optimizer of either API, with or without loss scaling.
+    model: a built model.
+  """
+  inner = getattr(optimizer, "inner_optimizer", optimizer)
+  variables = model.trainable_variables
+  if not variables:
+    return
+  if isinstance(inner, tf_keras.optimizers.legacy.Optimizer):
+    inner.iterations  # noqa: B018  # The property creates the variable.
+    inner._create_all_weights(variables)  # noqa: SLF001  # The legacy API has no public way to make slots early.
+  else:
+    inner.build(variables)
+
+
+def applied_learning_rate(optimizer: Any, global_step: tf.Variable) -> Any:
+  """Returns the learning rate of the last update as a scalar, whether it is a value or a schedule."""
+  rate = optimizer.learning_rate
+  if not callable(rate):
+    return tf.convert_to_tensor(rate)
+  steps = getattr(optimizer, "iterations", global_step)
+  return rate(tf.maximum(tf.convert_to_tensor(steps) - 1, 0))
+
+
+def _factory_params(config: OptimizationConfig) -> dict[str, Any]:
+  optimizer = _chosen(config.optimizer)
+  if not config.legacy and config.optimizer.type in _NEW_NAMES:
+    values = {key: value for key, value in optimizer[config.optimizer.type].items() if key != "decay"}
+    name = _NEW_NAMES[config.optimizer.type]
+    optimizer = {"type": name, name: values}
+  return {
+    "optimizer": optimizer,
+    "learning_rate": _chosen(config.learning_rate),
+    "warmup": _chosen(config.warmup),
+  }
+
+
+def _chosen(one_of: Any) -> dict[str, Any]:
+  if one_of.type is None:
+    return {"type": None}
+  chosen: Mapping[str, Any] = vars(getattr(one_of, one_of.type))
+  values = {key: list(value) if isinstance(value, tuple) else value for key, value in chosen.items()}
+  return {"type": one_of.type, one_of.type: values}

@@ -1,0 +1,70 @@
+"""What belongs to a run as a whole and must survive any roll-back: model_dir/run.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+
+import tensorflow as tf
+
+from official_trainer.atomic import write_text
+from official_trainer.errors import ConfigError, Problem
+from official_trainer.random_state import draw_seed
+
+_FILE = "run.json"
+_FORMAT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunRecord:
+  """Attributes:
+    seed: the seed that everything random of this run comes from, in [0, 2**31).
+  """
+
+  seed: int
+
+  def save(self, model_dir: str) -> None:
+    content = {"format_version": _FORMAT_VERSION, **dataclasses.asdict(self)}
+    write_text(os.path.join(model_dir, _FILE), json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+
+def load_record(model_dir: str | None) -> RunRecord | None:
+  """Reads the record of the run in this folder; None if there is none.
+
+  Raises:
+    ConfigError: if the file is there but cannot be understood.
+  """
+  if not model_dir:
+    return None
+  path = os.path.join(model_dir, _FILE)
+  if not tf.io.gfile.exists(path):
+    return None
+  with tf.io.gfile.GFile(path) as file:
+    text = file.read()
+  try:
+    return RunRecord(seed=int(json.loads(text)["seed"]))
+  except (ValueError, KeyError, TypeError) as error:
+    raise ConfigError.of("--model_dir", f"{path} cannot be read ({error}); it holds the run's seed. Restore it, or use a new folder.") from error
+
+
+def settled_seed(seed: int | None, model_dir: str | None) -> int:
+  """Returns the seed of the run: the recorded one, else the config's, else a new one.
+
+  Args:
+    seed: `runtime.seed`, or None.
+    model_dir: the run's folder, or None.
+
+  Raises:
+    ConfigError: if the folder's run was started with another seed.
+  """
+  record = load_record(model_dir)
+  if record is None:
+    return draw_seed() if seed is None else seed
+  if seed is not None and seed != record.seed:
+    raise ConfigError.of(
+          "runtime.seed",
+          f"the run in {model_dir} was started with seed {record.seed}, the config says {seed}. A run keeps its seed:"
+          " leave it unset, set the recorded one, or use another --model_dir.",
+        )
+  return record.seed

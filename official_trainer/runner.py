@@ -1,0 +1,210 @@
+"""From a loaded config to a finished run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from official_trainer import registry
+from official_trainer.atomic import write_text
+from official_trainer.checkpoint.best import build_best_checkpoints
+from official_trainer.config import gin_bindings
+from official_trainer.config.drift import changed_keys
+from official_trainer.config.loading import LoadedExperiment
+from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
+from official_trainer.errors import ConfigError
+from official_trainer.random_state import seed_everything
+from official_trainer.run_record import RunRecord, settled_seed
+from official_trainer.session import EVALUATING_MODES, TRAINING_MODES, RunResult, Session
+from official_trainer.task import Task
+from official_trainer.trainer import Trainer
+from official_trainer.writers.base import Writer, WriterGroup
+from official_trainer.writers.console import Console
+from official_trainer.writers.jsonl import HistoryWriter, TimingsWriter
+from official_trainer.writers.tensorboard import TensorBoardWriter
+
+
+class Runner:
+  """Runs one experiment in one mode: `Runner(load(experiment="digits/cnn"), mode="train", model_dir="runs/a").run()`.
+
+      seed, precision, devices -> strategy -> in its scope: task, model, optimizer, trainer -> Session
+
+  Users who build parts differently override one of the `build_` methods.
+  """
+
+  def __init__(
+    self,
+    loaded: LoadedExperiment,
+    *,
+    mode: str,
+    model_dir: str,
+    checkpoint: str | None = None,
+    quiet: bool = False,
+  ):
+    """Stores its arguments.
+
+    Args:
+      loaded: the config, from `config.loading.load`.
+      mode: "train", "eval", "train_and_eval", "train_and_post_eval" or "continuous_eval".
+      model_dir: the run's folder. A run that was stopped goes on from it.
+      checkpoint: what to evaluate, or what a fresh run starts from; a prefix or a folder.
+      quiet: whether only warnings are shown.
+    """
+    self._loaded = loaded
+    self._mode = mode
+    self._model_dir = model_dir
+    self._checkpoint = checkpoint
+    self._console = Console(quiet=quiet)
+
+  def run(self) -> RunResult:
+    """Runs the mode to its end.
+
+    Raises:
+      ConfigError: before anything is built, if the run cannot start as configured.
+      TrainingDiverged: if loss or weights stopped being finite.
+      CheckpointMismatch: if model_dir holds a run of another model.
+    """
+    written = self._loaded.config.runtime.seed
+    seed = settled_seed(written if self._mode in TRAINING_MODES else None, self._model_dir)
+    if seed != written:
+      self._loaded = self._loaded.with_value("runtime.seed", seed, origin="the run's record")
+    config = self._loaded.config
+    configure_devices(config.runtime)
+    set_precision(config.runtime)
+    strategy = build_strategy(config.runtime)
+    if self._mode in TRAINING_MODES:
+      RunRecord(seed=seed).save(self._model_dir)
+      self._write_config()
+    resolve_task_class(config.task.task_class)  # Imported before gin, which may bind configurables of its module.
+    self._loaded.gin.apply()
+    seed_everything(seed)
+    with strategy.scope():
+      trainer = self.build_trainer(self.build_task())
+    session = Session(
+      trainer=trainer,
+      options=config.trainer,
+      mode=self._mode,
+      model_dir=self._model_dir,
+      writer=self.build_writer(),
+      console=self._console,
+      facts=manifest_facts(seed, strategy),
+      checkpoint=self._checkpoint,
+      texts={"config": _as_code(self._loaded.to_yaml()), **self._operative_gin()},
+    )
+    return session.run()
+
+  def build_task(self) -> Task:
+    """Imports and builds the task that the config names. Called under the strategy's scope."""
+    task_class = resolve_task_class(self._loaded.config.task.task_class)
+    config = self._loaded.config.task
+    return task_class(config, logging_dir=self._model_dir, name=config.name)
+
+  def build_trainer(self, task: Task) -> Trainer:
+    """Builds model, optimizer and trainer. Called under the strategy's scope."""
+    config = self._loaded.config
+    trains = self._mode in TRAINING_MODES
+    model = require_keras_model(task.build_model(), task)
+    trainer = Trainer(
+      config,
+      task,
+      model,
+      task.create_optimizer(config.trainer.optimizer_config, config.runtime) if trains else None,
+      train=trains,
+      evaluate=self._mode in EVALUATING_MODES,
+    )
+    if self._mode != "eval":
+      # A continuous evaluation is another process than the training: its records are those on disk.
+      records = trainer.state.host.best if trains else None
+      trainer.checkpoint_exporter = build_best_checkpoints(config.trainer, self._model_dir, records)
+    return trainer
+
+  def build_writer(self) -> Writer:
+    """Returns where reports go."""
+    validation = self._loaded.config.trainer.validation_summary_subdir
+    # An evaluation asked for by hand has curves of its own: it must not hide points of the training run.
+    validation = "eval" if self._mode == "eval" else validation
+    return WriterGroup([self._console, *file_writers(self._model_dir, self._mode, validation)])
+
+  def _operative_gin(self) -> dict[str, str]:
+    """Saves the gin bindings that took effect; returns them as a text to show, or nothing if gin was not used."""
+    if self._loaded.gin == gin_bindings.GinBindings():
+      return {}
+    text = gin_bindings.operative_config()
+    if self._mode in TRAINING_MODES:
+      write_text(os.path.join(self._model_dir, "operative_config.gin"), text)
+    return {"gin": _as_code(text)}
+
+  def _write_config(self) -> None:
+    """Writes params.yaml and where its values came from; names what is different from the last start."""
+    path = os.path.join(self._model_dir, "params.yaml")
+    text = self._loaded.to_yaml()
+    if tf.io.gfile.exists(path):
+      with tf.io.gfile.GFile(path) as file:
+        before = file.read()
+      for line in changed_keys(before, text):
+        self._console.warn(f"the config is not that of the last start: {line}")
+    write_text(path, text)
+    write_text(os.path.join(self._model_dir, "params_provenance.yaml"), self._loaded.provenance_text())
+
+
+def file_writers(model_dir: str, mode: str, validation_subdir: str) -> list[Writer]:
+  """Returns the writers of a mode's files. Only a training process owns history.jsonl."""
+  tensorboard = TensorBoardWriter(model_dir, {"train": "train", "validation": validation_subdir})
+  if mode in TRAINING_MODES:
+    return [
+      HistoryWriter(os.path.join(model_dir, "history.jsonl")),
+      tensorboard,
+      TimingsWriter(os.path.join(model_dir, "timings.jsonl")),
+    ]
+  return [tensorboard]
+
+
+def manifest_facts(seed: int, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+  """Returns what every manifest records besides its files."""
+  return {
+    "seed": seed,
+    "num_replicas": strategy.num_replicas_in_sync,
+    "versions": {
+      "python": ".".join(map(str, sys.version_info[:3])),
+      "tensorflow": tf.__version__,
+      "tf_keras": tf_keras.__version__,
+    },
+  }
+
+
+def resolve_task_class(name: str) -> type[Task]:
+  """Imports "module:Class".
+
+  Raises:
+    ConfigError: if there is no such class.
+  """
+  module_name, _, class_name = name.partition(":")
+  if not module_name or not class_name:
+    raise ConfigError.of("task.task_class", f"must be 'module:Class', got {name!r}.")
+  try:
+    registry.import_modules([module_name])
+    return getattr(sys.modules[module_name], class_name)
+  except AttributeError as error:
+    raise ConfigError.of("task.task_class", f"{name!r} cannot be imported: {error}") from error
+
+
+def require_keras_model(model: Any, task: Task) -> tf_keras.Model:
+  """Returns the model, if it is one that this stack can train.
+
+  Raises:
+    ConfigError: if it is a Keras 3 model, or no model at all.
+  """
+  if isinstance(model, tf.Module):
+    return model
+  kind = f"{type(model).__module__}.{type(model).__qualname__}"
+  hint = " That is Keras 3; build it with `import tf_keras`." if kind.startswith("keras.") else ""
+  raise ConfigError.of("task.task_class", f"{type(task).__name__}.build_model() must return a tf_keras.Model, got {kind}.{hint}")
+
+
+def _as_code(text: str) -> str:
+  """Returns text as a block of code in Markdown."""
+  return "".join(f"    {line}\n" for line in text.splitlines())

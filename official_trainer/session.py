@@ -1,0 +1,318 @@
+"""One process's part of a run: restore, run a mode with its ordered actions, close."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+import os
+import time
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from official_trainer.actions.checkpoint import SaveCheckpoint
+from official_trainer.actions.event import Action, Actions, Event, scalars_of
+from official_trainer.actions.record import RecordHistory
+from official_trainer.actions.recover import CheckDivergence
+from official_trainer.actions.write import WriteReport
+from official_trainer.cadence import Cadence
+from official_trainer.checkpoint import manifest
+from official_trainer.checkpoint.best import best_metric_names
+from official_trainer.checkpoint.finite import FiniteCheck
+from official_trainer.checkpoint.restoring import restore_exactly
+from official_trainer.checkpoint.store import CheckpointStore, new_checkpoints
+from official_trainer.config.nearest import meant
+from official_trainer.config.trainer import TrainerConfig
+from official_trainer.errors import CheckpointMismatch, ConfigError, Problem
+from official_trainer.loop import Loop
+from official_trainer.metrics.window import read_window
+from official_trainer.start import UNUSED_BY_EVALUATION, Start
+from official_trainer.state import TrainState
+from official_trainer.trainer import Trainer
+from official_trainer.writers.base import Writer
+from official_trainer.writers.console import Console
+from official_trainer.writers.plots import plot_history
+
+TRAINING_MODES = ("train", "train_and_eval", "train_and_post_eval")
+EVALUATING_MODES = ("eval", "train_and_eval", "train_and_post_eval", "continuous_eval")
+MODES = (*TRAINING_MODES, "eval", "continuous_eval")
+
+_POLL_SECS = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunResult:
+  """What a run ends with.
+
+  Attributes:
+    model: the trained model, raw weights in place.
+    state: the final state: step, history, best records.
+    logs: the logs of the last evaluation as the trainer returned them, {} without one.
+    model_dir: where everything was written.
+  """
+
+  model: tf_keras.Model
+  state: TrainState
+  logs: Mapping[str, Any]
+  model_dir: str
+
+  @property
+  def step(self) -> int:
+    return self.state.step
+
+  @property
+  def metrics(self) -> dict[str, float]:
+    """The scalars among the logs, nested names joined by "/"."""
+    return scalars_of(self.logs)
+
+  @property
+  def history_path(self) -> str:
+    return os.path.join(self.model_dir, "history.jsonl")
+
+
+class Session:
+  """Runs a trainer in one of the modes, in one model_dir."""
+
+  def __init__(
+    self,
+    *,
+    trainer: Trainer,
+    options: TrainerConfig,
+    mode: str,
+    model_dir: str,
+    writer: Writer,
+    console: Console,
+    facts: Mapping[str, Any] | None = None,
+    checkpoint: str | None = None,
+    texts: Mapping[str, str] | None = None,
+    asynchronous: bool | None = None,
+    allow_untrained: bool = False,
+    evaluates: bool | None = None,
+    train_actions: Sequence[Action] = (),
+    eval_actions: Sequence[Action] = (),
+    loop_cls: type[Loop] = Loop,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+  ):
+    """Joins the parts; touches no file.
+
+    Args:
+      trainer: built under its strategy's scope.
+      options: the trainer config.
+      mode: one of MODES.
+      model_dir: the run's folder.
+      writer: where reports go, the console included.
+      console: for status lines and warnings.
+      facts: recorded in the manifest of every checkpoint.
+      checkpoint: path given by `--checkpoint`, or None.
+      texts: shown in TensorBoard at a fresh start: tag -> Markdown.
+      asynchronous: whether checkpoints are written in the background; None asks the config.
+      allow_untrained: whether mode "eval" may score untrained weights when the folder has no checkpoint.
+      evaluates: whether the trainer can evaluate; None for what the mode needs.
+      train_actions: users' actions after every inner loop, after ours.
+      eval_actions: users' actions after every evaluation, after ours.
+      loop_cls: Loop or a subclass.
+      sleep: waits between looks for new checkpoints, in seconds.
+      clock: returns seconds.
+
+    Raises:
+      ConfigError: if the mode is unknown or `loop_cls` is no Loop.
+    """
+    if mode not in MODES:
+      raise ConfigError.of("--mode", f"must be one of {', '.join(MODES)}, got {mode!r}.")
+    if not issubclass(loop_cls, Loop):
+      raise ConfigError.of("controller_cls", f"must be a subclass of official_trainer.loop.Loop, got {loop_cls}.")
+    self._trainer = trainer
+    self._state = trainer.state
+    self._options = options
+    self._mode = mode
+    self._model_dir = model_dir
+    self._writer = writer
+    self._console = console
+    self._texts = dict(texts or {})
+    self._sleep = sleep
+    self._clock = clock
+    self._finite = FiniteCheck(self._state.finite_variables())
+    self._store = CheckpointStore(
+      model_dir,
+      self._state.checkpoint,
+      max_to_keep=options.max_to_keep,
+      always_keep=options.checkpoints_at,
+      asynchronous=options.async_checkpoint if asynchronous is None else asynchronous,
+      facts=facts,
+    )
+    self._start = Start(
+      trainer,
+      self._store,
+      self._finite.non_finite_names,
+      checkpoint=checkpoint,
+      allow_untrained=allow_untrained,
+      note=console.note,
+      warn=console.warn,
+    )
+    self._saver = SaveCheckpoint(self._state, self._store)
+    self._loop = loop_cls(
+      trainer=trainer,
+      cadence=Cadence(
+        train_steps=options.train_steps,
+        steps_per_loop=options.steps_per_loop,
+        checkpoint_interval=options.checkpoint_interval,
+        checkpoints_at=options.checkpoints_at,
+      ),
+      actions=self._build_actions(train_actions, eval_actions),
+      train=mode in TRAINING_MODES,
+      evaluate=mode in EVALUATING_MODES if evaluates is None else evaluates,
+      clock=clock,
+      status=console.status,
+    )
+
+  @property
+  def loop(self) -> Loop:
+    return self._loop
+
+  @property
+  def store(self) -> CheckpointStore:
+    return self._store
+
+  def run(self, *, post_eval: bool = False) -> RunResult:
+    """Runs the mode to its end.
+
+    Args:
+      post_eval: whether to evaluate once more at the end, whatever the mode, and return its logs.
+
+    Raises:
+      TrainingDiverged, CheckpointMismatch, ConfigError: see there.
+    """
+    try:
+      with self._trainer.strategy.scope():
+        logs = self._evaluate_mode() if self._mode not in TRAINING_MODES else self._train_mode()
+        if post_eval:
+          logs = self._loop.evaluate(self._options.validation_steps)
+        self._loop.finish()
+    finally:
+      self._console.stop()
+      self._writer.close()
+    return RunResult(
+      model=self._trainer.model, state=self._state, logs=dict(logs or {}), model_dir=self._model_dir
+    )
+
+  def _build_actions(self, train_actions: Sequence[Action], eval_actions: Sequence[Action]) -> Actions:
+    """The order of side effects, written once."""
+    options = self._options
+    diverged = CheckDivergence(
+      self._finite.non_finite_names, upper_bound=options.loss_upper_bound, begin_steps=options.recovery_begin_steps
+    )
+    history = RecordHistory(self._state, self._read_window)
+    write = WriteReport(self._writer)
+    return Actions(
+      after_loop=(
+        *([diverged] if options.recovery_max_trials >= 0 else []),  # a diverged loop must not be saved or reported
+        history,  # into the state, so that the checkpoint of a step holds the row of that step
+        *([self._saver] if self._mode in TRAINING_MODES else []),  # before writing: state matters more than curves
+        write,
+        *train_actions,
+      ),
+      after_eval=(history, write, *eval_actions),
+      at_end=(self._store.wait, self._plot),
+      on_error=(self._writer.flush,),
+    )
+
+  # ---- Training -----------------------------------------------------------------------------------------------------
+
+  def _train_mode(self) -> Mapping[str, Any] | None:
+    fresh = not self._start.resume_or_initialise()
+    self._console.note(self._trainer.train_input.position)
+    options, state = self._options, self._state
+    self._writer.open(state.step, state.host.history.rows)
+    if fresh:
+      self._start.require_finite()
+      if self._mode in EVALUATING_MODES:
+        self._require_metrics()
+      self._saver.save()
+      for tag, markdown in self._texts.items():
+        self._writer.text(state.step, tag, markdown)
+    self._console.start(state.step, options.train_steps)
+    if self._mode == "train_and_eval":
+      return self._loop.train_and_evaluate(
+        options.train_steps, options.validation_steps, options.validation_interval
+      )
+    self._loop.train(options.train_steps)
+    if self._mode == "train_and_post_eval":
+      return self._loop.evaluate(options.validation_steps)
+    return None
+
+  def _require_metrics(self) -> None:
+    """Checks every metric name in the config against what an evaluation reports, before the first step."""
+    wanted = best_metric_names(self._options)
+    if not wanted:
+      return
+    self._console.status("checking the metrics")
+    reported = self._trainer.rehearse_evaluation()
+    problems = [
+      Problem(
+        "trainer.best_checkpoint_eval_metric",
+        f"{name!r} is not reported by the evaluation.{meant(name, reported)} Reported: {', '.join(reported)}.",
+      )
+      for name in wanted
+      if name not in reported
+    ]
+    if problems:
+      raise ConfigError(problems)
+
+  def _read_window(self) -> dict[str, Any]:
+    trainer = self._trainer
+    return read_window(trainer.strategy, [*trainer.train_metrics, trainer.train_loss])
+
+  def _plot(self) -> None:
+    if self._mode in TRAINING_MODES and len(self._state.host.history):
+      plot_history(
+        self._state.host.history.rows, os.path.join(self._model_dir, "history.png"), os.path.basename(self._model_dir)
+      )
+
+  # ---- Evaluation ---------------------------------------------------------------------------------------------------
+
+  def _evaluate_mode(self) -> Mapping[str, Any] | None:
+    options = self._options
+    if self._mode == "continuous_eval":
+      self._writer.open(0, ())
+      return self._loop.evaluate_continuously(options.validation_steps, checkpoints=self._new_states())
+    self._start.load_for_evaluation()
+    self._writer.open(self._state.step, self._state.host.history.rows)
+    return self._loop.evaluate(options.validation_steps)
+
+  def _new_states(self) -> Iterator[int]:
+    """Restores checkpoint after checkpoint as they appear; ends with the final step, or when none came for too long."""
+    final_step = self._options.train_steps
+    for step in new_checkpoints(self._model_dir, after=-1, poll=self._waiting()):
+      prefix = manifest.checkpoint_prefix(self._model_dir, step)
+      try:
+        manifest.verify(prefix)
+        restore_exactly(self._state.checkpoint, prefix, unused_roots=UNUSED_BY_EVALUATION)
+      except (manifest.BrokenCheckpoint, CheckpointMismatch, tf.errors.OpError) as error:
+        if tf.io.gfile.exists(manifest.manifest_path(prefix)):
+          raise
+        self._console.warn(f"{prefix} vanished while it was read ({error}); going on with the next one.")
+        continue
+      self._state.host.clear()
+      yield step
+      self._waited_since = self._clock()
+      if step >= final_step:
+        return
+
+  def _waiting(self) -> Iterator[bool]:
+    """Yields True after each wait, and ends after `continuous_eval_timeout` seconds without a new checkpoint."""
+    self._waited_since = self._clock()
+    timeout = self._options.continuous_eval_timeout
+    while timeout is None or self._clock() - self._waited_since < timeout:
+      self._sleep(_POLL_SECS)
+      yield True
+
+
+def orbit_action(action: Callable[[Mapping[str, Any]], None]) -> Action:
+  """Adapts an `orbit.Action`, which takes the trainer's output, to an action of ours."""
+
+  def run(event: Event) -> None:
+    action(event.output)
+
+  return run

@@ -1,0 +1,119 @@
+"""What a run starts from: its own newest checkpoint, a given one, another program's, or fresh weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from absl import logging
+import tensorflow as tf
+
+from official_trainer.checkpoint import manifest
+from official_trainer.checkpoint.locate import find_checkpoint, is_model_only, recorded_step
+from official_trainer.checkpoint.restoring import restore_exactly, restore_matching
+from official_trainer.checkpoint.store import CheckpointStore
+from official_trainer.errors import ConfigError, TrainingDiverged
+from official_trainer.trainer import Trainer
+
+
+class Start:
+  """Brings a trainer's state to where a run begins. Call its methods under the strategy's scope."""
+
+  def __init__(
+    self,
+    trainer: Trainer,
+    store: CheckpointStore,
+    non_finite_names: Callable[[], list[str]],
+    *,
+    checkpoint: str | None = None,
+    allow_untrained: bool = False,
+    note: Callable[[str], None] = logging.info,
+    warn: Callable[[str], None] = logging.warning,
+  ):
+    """Stores its arguments; restores nothing.
+
+    Args:
+      trainer: whose state is filled.
+      store: the run's own checkpoints.
+      non_finite_names: returns the names of variables that hold NaN or infinity.
+      checkpoint: path given by the user, or None.
+      allow_untrained: whether untrained weights may be evaluated when there is no checkpoint.
+      note: shows a line.
+      warn: shows a warning.
+    """
+    self._trainer = trainer
+    self._state = trainer.state
+    self._store = store
+    self._non_finite_names = non_finite_names
+    self._checkpoint = checkpoint
+    self._allow_untrained = allow_untrained
+    self._note = note
+    self._warn = warn
+
+  def resume_or_initialise(self) -> bool:
+    """Resumes this folder's run; else starts from the given checkpoint, from another program's, or from fresh weights.
+
+    Returns:
+      Whether the folder's run was resumed.
+
+    Raises:
+      CheckpointMismatch: if the folder's checkpoint is that of another model.
+      ConfigError: if there is no checkpoint at the given path.
+    """
+    step = self._store.restore_latest()
+    if step is not None:
+      self._state.unpack()
+      self._note(f"resumed at step {step} from {self._store.directory}")
+      return True
+    if self._checkpoint is not None:
+      self._load(self._checkpoint, "--checkpoint")
+      self._note(f"started from {self._checkpoint} at step {self._state.step}")
+    elif (foreign := self._store.foreign_checkpoint()) is not None:
+      self._load_foreign(foreign)
+    else:
+      self._trainer.initialize()
+    return False
+
+  def load_for_evaluation(self) -> None:
+    """Loads the given checkpoint, or the folder's newest.
+
+    Raises:
+      ConfigError: if there is none and untrained weights are not allowed.
+    """
+    path = self._checkpoint or self._store.directory
+    if find_checkpoint(path) is None and self._allow_untrained:
+      self._warn(f"{path} holds no checkpoint: untrained weights are evaluated.")
+      self._trainer.initialize()
+      return
+    self._load(path, "--checkpoint" if self._checkpoint else "--model_dir")
+
+  def require_finite(self) -> None:
+    """Raises TrainingDiverged if the state that training would start from is not finite."""
+    if names := self._non_finite_names():
+      raise TrainingDiverged(
+        step=self._state.step,
+        what=f"{len(names)} variables are not finite before the first step: {', '.join(names[:5])}",
+      )
+
+  def _load(self, path: str, flag: str) -> None:
+    """Restores the checkpoint that `path` means: a whole state, or weights only."""
+    prefix = find_checkpoint(path)
+    if prefix is None:
+      raise ConfigError.of(flag, f"there is no checkpoint at {path!r}. Train first, or give another path.")
+    if is_model_only(prefix):
+      restore_exactly(tf.train.Checkpoint(model=self._state.model), prefix)
+      self._state.ema.reset()
+      self._state.host.clear()
+      self._state.global_step.assign(recorded_step(prefix))
+    elif tf.io.gfile.exists(manifest.manifest_path(prefix)):
+      manifest.verify(prefix)
+      restore_exactly(self._state.checkpoint, prefix)
+      self._state.unpack()
+    else:
+      self._load_foreign(prefix)
+
+  def _load_foreign(self, prefix: str) -> None:
+    self._warn(f"{prefix} has no manifest: another program wrote it. Its weights and its step are used.")
+    restore_matching(self._state.checkpoint, prefix)
+    self._state.ema.reset()
+    self._state.host.clear()
+    self.require_finite()

@@ -1,0 +1,151 @@
+"""Everything a run must not forget, in one object and one checkpoint (foundation F3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import json
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from official_trainer.history import History
+from official_trainer.optim.ema import Ema, NoEma
+
+_HOST_FORMAT = 1
+
+
+class HostState:
+  """The Python side of a run's state: plain values, stored as JSON in a string variable of the checkpoint.
+
+  Attributes:
+    history: every reported row.
+    best: export folder -> record of the best checkpoint so far.
+    last_eval_step: the step of the newest complete evaluation, -1 before the first.
+    anchor: the input's anchor as `data.indexed.Anchor.to_json` gives it, or None.
+    window: the training metrics' accumulators in the middle of a report window, or None at its border.
+    extras: name -> JSON value, for actions of users that need to survive a restart.
+  """
+
+  def __init__(self) -> None:
+    self.history = History()
+    self.best: dict[str, dict[str, Any]] = {}
+    self.last_eval_step = -1
+    self.anchor: dict[str, int] | None = None
+    self.window: dict[str, Any] | None = None
+    self.extras: dict[str, Any] = {}
+
+  def dumps(self) -> str:
+    return json.dumps(
+      {
+        "format_version": _HOST_FORMAT,
+        "history": self.history.to_json(),
+        "best": self.best,
+        "last_eval_step": self.last_eval_step,
+        "anchor": self.anchor,
+        "window": self.window,
+        "extras": self.extras,
+      },
+      sort_keys=True,
+    )
+
+  def loads(self, text: str) -> None:
+    """Takes over the values of `text`; `best` and `extras` keep their identity, since others hold on to them.
+
+    Raises:
+      ValueError: if a newer version of this library wrote the text.
+    """
+    values = json.loads(text)
+    if values["format_version"] > _HOST_FORMAT:
+      raise ValueError(
+        f"the checkpoint's host state has format {values['format_version']}; this version reads up to {_HOST_FORMAT}."
+        " Update official-trainer."
+      )
+    self.history = History.from_json(values["history"])
+    _replace(self.best, values["best"])
+    self.last_eval_step = values["last_eval_step"]
+    self.anchor = values["anchor"]
+    self.window = values["window"]
+    _replace(self.extras, values["extras"])
+
+  def clear(self) -> None:
+    """Forgets everything: what a checkpoint without host state leaves behind."""
+    self.history = History()
+    self.best.clear()
+    self.last_eval_step, self.anchor, self.window = -1, None, None
+    self.extras.clear()
+
+
+class TrainState:
+  """Model, optimizer, averages, step and host state of one run."""
+
+  def __init__(
+    self,
+    *,
+    model: tf_keras.Model,
+    optimizer: tf_keras.optimizers.Optimizer | None,
+    ema: Ema | NoEma,
+    global_step: tf.Variable,
+    checkpoint_items: Mapping[str, Any] | None = None,
+  ):
+    """Joins the parts; call under the strategy's scope.
+
+    Args:
+      model: a built model.
+      optimizer: its optimizer with slots built, or None for evaluation only.
+      ema: averages, or the null object.
+      global_step: int64 scalar variable, number of completed updates.
+      checkpoint_items: further objects to save, by root name (a model's `checkpoint_items`).
+    """
+    self.model = model
+    self.optimizer = optimizer
+    self.ema = ema
+    self.global_step = global_step
+    self.host = HostState()
+    self._packed = tf.Variable(
+      "", dtype=tf.string, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, name="host_state"
+    )
+    roots = {"global_step": global_step, "model": model, "host": self._packed}
+    if ema.averages:
+      roots["ema"] = ema.averages
+    if optimizer is not None:
+      roots["optimizer"] = optimizer
+    self.checkpoint = tf.train.Checkpoint(**{**(checkpoint_items or {}), **roots})
+
+  @property
+  def step(self) -> int:
+    """Number of completed updates."""
+    return int(self.global_step.numpy())
+
+  @contextlib.contextmanager
+  def packed(self) -> Iterator[tf.train.Checkpoint]:
+    """Gives the checkpoint with the host state packed in and the raw weights in place: ready to be written."""
+    with self.ema.swapped_out():
+      self._packed.assign(self.host.dumps())
+      yield self.checkpoint
+
+  def unpack(self) -> None:
+    """Takes over the host state that a restore brought in."""
+    text = self._packed.numpy().decode()
+    if text:
+      self.host.loads(text)
+    else:
+      self.host.clear()
+
+  def finite_variables(self) -> list[tf.Variable]:
+    """Lists the variables that must be finite in every checkpoint: weights, averages and slots."""
+    slots = [] if self.optimizer is None else list(_variables_of(self.optimizer))
+    candidates = [*self.model.variables, *self.ema.averages, *slots]
+    return [v for v in candidates if v.dtype.is_floating]
+
+
+def _variables_of(optimizer: tf_keras.optimizers.Optimizer) -> list[tf.Variable]:
+  # A method in tf-keras's legacy optimizers, a property in the new ones.
+  variables = optimizer.variables
+  return list(variables() if callable(variables) else variables)
+
+
+def _replace(target: dict[str, Any], values: Mapping[str, Any]) -> None:
+  target.clear()
+  target.update(values)

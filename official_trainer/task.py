@@ -1,0 +1,337 @@
+"""The Task: what a user writes. Model, inputs, losses and metrics, as seen from one replica."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+import os
+from typing import Any
+
+from absl import logging
+import tensorflow as tf
+import tf_keras
+
+from official_trainer.data.source import RandomAccessSource
+from official_trainer.optim.build import build_optimizer
+
+LOSS_WEIGHT = "loss_weight"
+"""Key in a step's logs: the weight of this replica's loss in the mean over the global batch."""
+
+
+class Task(tf.Module, metaclass=abc.ABCMeta):
+  """Base class of tasks. A first task overrides `build_model`, one of `build_source` / `build_inputs`, `build_losses`
+  and `build_metrics`.
+
+  Methods and signatures are those of Model Garden's `Task`; a task of this class runs on Model Garden's trainer, too.
+  What is additional is optional: `build_source`, `loss_weight`, and the argument `mask`.
+
+  An example counts once: when a batch is padded to a fixed size, `mask` (float32 [batch], 1 for real examples, 0 for
+  padding) travels beside the inputs; losses and metrics are sums over real examples divided once by their number.
+  """
+
+  # The key of the loss in the logs of a step.
+  loss = "loss"
+
+  def __init__(self, params: Any, logging_dir: str | None = None, name: str | None = None):
+    """Stores the config; builds nothing.
+
+    Args:
+      params: the task's config, a TaskConfig.
+      logging_dir: folder in which the task may write, normally model_dir.
+      name: module name.
+    """
+    super().__init__(name=name)
+    self._task_config = params
+    self._logging_dir = logging_dir or ""
+
+  @property
+  def task_config(self) -> Any:
+    return self._task_config
+
+  @property
+  def logging_dir(self) -> str:
+    return self._logging_dir
+
+  @classmethod
+  def create_optimizer(cls, optimizer_config: Any, runtime_config: Any = None, dp_config: Any = None):
+    """Builds the optimizer. Called once, under the strategy's scope.
+
+    Args:
+      optimizer_config: an OptimizationConfig. Its `ema` is not part of the optimizer: the trainer averages.
+      runtime_config: a RuntimeConfig; float16 adds loss scaling.
+      dp_config: Model Garden's differential privacy; must be None.
+
+    Returns:
+      A tf-keras optimizer.
+    """
+    if dp_config is not None:
+      raise ValueError("`differential_privacy_config` is not supported; override `create_optimizer` to add it.")
+    return build_optimizer(optimizer_config, runtime_config)
+
+  def initialize(self, model: tf_keras.Model) -> None:
+    """Loads pretrained weights from `task_config.init_checkpoint`. Called only when no checkpoint of this run exists.
+
+    Args:
+      model: the built model, whose `checkpoint_items` (or else the model itself, as `model`) are restored.
+
+    Raises:
+      ValueError: if `init_checkpoint` names nothing that can be restored.
+    """
+    path = getattr(self.task_config, "init_checkpoint", "")
+    if not path:
+      return
+    prefix = tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
+    if prefix is None or not tf.io.gfile.glob(f"{prefix}.index"):
+      raise ValueError(f"task.init_checkpoint: no checkpoint at {path!r}. Give a folder that holds one, or its prefix.")
+    items = getattr(model, "checkpoint_items", None) or {"model": model}
+    status = tf.train.Checkpoint(**items).read(prefix)
+    status.assert_existing_objects_matched()
+    status.expect_partial()
+    logging.info("Initialised from %s.", os.fspath(prefix))
+
+  def build_model(self) -> tf_keras.Model:
+    """Returns a built model. Called once, under the strategy's scope.
+
+    Its `checkpoint_items` (dict, optional attribute) join the checkpoint; its `metrics` are reported beside the task's;
+    losses given to `compile` are used.
+    """
+    raise NotImplementedError(f"{type(self).__name__} must override build_model() and return a built tf_keras.Model.")
+
+  def build_source(self, params: Any) -> RandomAccessSource | None:
+    """Returns the examples with access by index, or None (the default) when only `build_inputs` is there.
+
+    With a source, the batch of step s is a function of (seed, s): resuming is exact and immediate, and the same global
+    batches are drawn for any number of replicas. Called once for training and once for evaluation data.
+
+    Args:
+      params: `task.train_data` or `task.validation_data`.
+    """
+    del params
+    return None
+
+  def build_inputs(self, params: Any, input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
+    """Returns batches as a `tf.data.Dataset`. Called on every host.
+
+    The default derives them from `build_source`, for trainers that know nothing of sources.
+
+    Args:
+      params: `task.train_data` or `task.validation_data`.
+      input_context: if given, batches are of `input_context.get_per_replica_batch_size(params.global_batch_size)` and
+        the examples are those of this input pipeline; if None, of `params.global_batch_size`.
+
+    Returns:
+      A dataset of (features, labels), or of any structure that `train_step` understands. Endless when
+      `params.is_training`, else each example once.
+    """
+    source = self.build_source(params)
+    if source is None:
+      raise NotImplementedError(
+        f"{type(self).__name__} must override build_source() (examples by index; resumes exactly) or build_inputs()"
+        " (any tf.data pipeline)."
+      )
+    from official_trainer.data.derive import dataset_from_source  # noqa: PLC0415
+
+    return dataset_from_source(source, params, input_context)
+
+  def build_losses(
+    self, labels: Any, model_outputs: Any, aux_losses: Sequence[tf.Tensor] | None = None
+  ) -> tf.Tensor:
+    """Computes the loss on one replica. Runs in replica context, traced: no Python side effects.
+
+    Args:
+      labels: what `build_inputs` gives as labels.
+      model_outputs: what the model returns.
+      aux_losses: `model.losses`, such as regularisers, or None.
+
+    Returns:
+      Either float [batch], one loss for each example, without `aux_losses` (recommended: the step masks padding, sums,
+      divides by the global weight and adds `aux_losses`); or a scalar, the mean over the batch with `aux_losses` added
+      (Model Garden's convention; refused for padded batches, whose padding it could not leave out).
+    """
+    del labels, model_outputs
+    return tf.add_n(aux_losses) if aux_losses else tf.constant(0.0)
+
+  def loss_weight(self, labels: Any, mask: tf.Tensor) -> tf.Tensor:
+    """Returns the weight of this replica's loss: its number of real examples. Override for tokens, boxes, ...
+
+    Args:
+      labels: what `build_inputs` gives as labels.
+      mask: float32 [batch], 1 for real examples and 0 for padding.
+
+    Returns:
+      float32 scalar. The loss of a step is the sum of `build_losses` over the global batch divided by the sum of the
+      weights over all replicas.
+    """
+    del labels
+    return tf.reduce_sum(mask)
+
+  def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
+    """Returns the metrics to report. Called under the strategy's scope, once for training and once for evaluation."""
+    del training
+    return []
+
+  def process_metrics(
+    self,
+    metrics: Sequence[tf_keras.metrics.Metric],
+    labels: Any,
+    model_outputs: Any,
+    sample_weight: tf.Tensor | None = None,
+  ) -> None:
+    """Updates the metrics on one replica, in replica context.
+
+    Args:
+      metrics: what `build_metrics` returned.
+      labels: what `build_inputs` gives as labels.
+      model_outputs: what the model returned.
+      sample_weight: float32 [batch], 0 for padding; given only when the batch is padded.
+    """
+    for metric in metrics:
+      if sample_weight is None:
+        metric.update_state(labels, model_outputs)
+      else:
+        metric.update_state(labels, model_outputs, sample_weight=sample_weight)
+
+  def process_compiled_metrics(self, compiled_metrics: Any, labels: Any, model_outputs: Any, sample_weight: Any = None):
+    """Updates the metrics that the model was compiled with, in replica context."""
+    compiled_metrics.update_state(labels, model_outputs, sample_weight=sample_weight)
+
+  def train_step(
+    self,
+    inputs: Any,
+    model: tf_keras.Model,
+    optimizer: Any,
+    metrics: Sequence[tf_keras.metrics.Metric] | None = None,
+    mask: tf.Tensor | None = None,
+  ) -> dict[str, tf.Tensor]:
+    """Does forward, backward and update on one replica, in replica context.
+
+    The gradient is that of the mean over the global batch, however many examples each replica holds.
+
+    Args:
+      inputs: (features, labels), or features that are their own labels.
+      model: the model.
+      optimizer: the optimizer; sums gradients over replicas.
+      metrics: metrics to update, or None.
+      mask: float32 [batch] when the batch is padded, else None.
+
+    Returns:
+      logs with `loss` (this replica's mean) and "loss_weight" (its weight).
+    """
+    features, labels = _features_and_labels(inputs)
+    with tf.GradientTape() as tape:
+      outputs = model(features, training=True)
+      loss, weight = self._replica_loss(model, features, labels, outputs, mask)
+      # The optimizer sums over replicas; each replica contributes its share of the global mean.
+      scaled_loss = loss * _share(weight)
+      if isinstance(optimizer, tf_keras.mixed_precision.LossScaleOptimizer):
+        scaled_loss = optimizer.get_scaled_loss(scaled_loss)
+    variables = model.trainable_variables
+    gradients = tape.gradient(scaled_loss, variables)
+    if isinstance(optimizer, tf_keras.mixed_precision.LossScaleOptimizer):
+      gradients = optimizer.get_unscaled_gradients(gradients)
+    optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
+    return self._report(model, metrics, labels, outputs, loss, weight, mask)
+
+  def validation_step(
+    self,
+    inputs: Any,
+    model: tf_keras.Model,
+    metrics: Sequence[tf_keras.metrics.Metric] | None = None,
+    mask: tf.Tensor | None = None,
+  ) -> dict[str, tf.Tensor]:
+    """Evaluates one replica's batch, in replica context. Arguments and logs as those of `train_step`."""
+    features, labels = _features_and_labels(inputs)
+    outputs = self.inference_step(features, model)
+    loss, weight = self._replica_loss(model, features, labels, outputs, mask)
+    return self._report(model, metrics, labels, outputs, loss, weight, mask)
+
+  def inference_step(self, inputs: Any, model: tf_keras.Model) -> Any:
+    """Returns the model's outputs in inference mode, in replica context."""
+    return model(inputs, training=False)
+
+  def aggregate_logs(self, state: Any, step_outputs: Mapping[str, Any]) -> Any:
+    """Gathers a validation step's logs on the host, for metrics that need more than sums.
+
+    Args:
+      state: what the previous call returned; None at first.
+      step_outputs: key -> tuple with one tensor for each local replica.
+
+    Returns:
+      The new state; None if nothing is gathered.
+    """
+    del state, step_outputs
+    return None
+
+  def reduce_aggregated_logs(self, aggregated_logs: Any, global_step: tf.Tensor | None = None) -> dict[str, Any]:
+    """Turns the gathered state into metrics, once at the end of an evaluation, on the host."""
+    del aggregated_logs, global_step
+    return {}
+
+  def _replica_loss(self, model, features, labels, outputs, mask) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (this replica's mean loss, its weight), both float32 scalars; the mean is 0 where there are no examples."""
+    presence = tf.ones([_batch_size(features)]) if mask is None else mask
+    weight = tf.cast(self.loss_weight(labels, presence), tf.float32)
+    aux_losses = model.losses
+    if model.compiled_loss:
+      mean = model.compiled_loss(labels, outputs, sample_weight=mask)
+      if mask is not None:
+        # tf-keras divides by the padded size; padding contributed nothing to the sum.
+        mean *= tf.math.divide_no_nan(tf.cast(tf.size(mask), tf.float32), tf.reduce_sum(mask))
+      extra = self.build_losses(labels=labels, model_outputs=outputs, aux_losses=None)
+      return mean + _sum_of(aux_losses) + _mean_of(extra, mask, weight), weight
+    loss = self.build_losses(labels=labels, model_outputs=outputs, aux_losses=aux_losses)
+    if loss.shape.rank == 0:
+      if mask is not None:
+        raise ValueError(
+          f"{type(self).__name__}.build_losses returned a scalar, but the batch is padded and padding must not count."
+          " Return one loss for each example, float [batch], without aux_losses."
+        )
+      return tf.cast(loss, tf.float32), weight
+    return _mean_of(loss, mask, weight) + _sum_of(aux_losses), weight
+
+  def _report(self, model, metrics, labels, outputs, loss, weight, mask) -> dict[str, tf.Tensor]:
+    logs = {self.loss: loss, LOSS_WEIGHT: weight}
+    if metrics:
+      if mask is None:
+        self.process_metrics(metrics, labels, outputs)
+      else:
+        self.process_metrics(metrics, labels, outputs, sample_weight=mask)
+    if model.compiled_metrics:
+      self.process_compiled_metrics(model.compiled_metrics, labels, outputs, mask)
+    return logs
+
+
+def _features_and_labels(inputs: Any) -> tuple[Any, Any]:
+  if isinstance(inputs, tuple) and len(inputs) == 2:
+    return inputs
+  return inputs, inputs
+
+
+def _batch_size(features: Any) -> tf.Tensor | int:
+  first = tf.nest.flatten(features)[0]
+  return first.shape[0] if first.shape.rank and first.shape[0] is not None else tf.shape(first)[0]
+
+
+def _mean_of(per_example: tf.Tensor, mask: tf.Tensor | None, weight: tf.Tensor) -> tf.Tensor:
+  """Sums real examples and divides by the weight; scalars (a mean already) pass."""
+  per_example = tf.cast(per_example, tf.float32)
+  if per_example.shape.rank == 0:
+    return per_example
+  if per_example.shape.rank != 1:
+    per_example = tf.reduce_sum(per_example, axis=list(range(1, per_example.shape.rank)))
+  if mask is not None:
+    per_example = tf.math.multiply_no_nan(per_example, mask)
+  return tf.math.divide_no_nan(tf.reduce_sum(per_example), weight)
+
+
+def _sum_of(aux_losses: Sequence[tf.Tensor] | None) -> tf.Tensor:
+  return tf.cast(tf.add_n(aux_losses), tf.float32) if aux_losses else tf.constant(0.0)
+
+
+def _share(weight: tf.Tensor) -> tf.Tensor | float:
+  """Returns this replica's share of the global weight."""
+  context = tf.distribute.get_replica_context()
+  if context.num_replicas_in_sync == 1:
+    return 1.0
+  return tf.math.divide_no_nan(weight, context.all_reduce(tf.distribute.ReduceOp.SUM, weight))
+

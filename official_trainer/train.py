@@ -1,0 +1,213 @@
+"""The command line: `python -m official_trainer.train`, installed as `official-trainer`.
+
+    python -m official_trainer.train --experiment=digits/cnn --mode=train_and_eval \\
+      --model_dir=runs/digits
+
+TensorFlow is imported when the run starts: help, lists, configs and their errors come at once.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from official_trainer import errors, registry
+from official_trainer.config import checks, describe, loading
+from official_trainer.errors import ConfigError, Problem
+
+_NAME = "official-trainer"
+_HELP_FLAGS = ("--help", "-help", "-h", "-?", "--helpshort", "--helpfull")
+
+_EXAMPLES = """\
+  Train and evaluate:   --experiment=digits/cnn --mode=train_and_eval --model_dir=runs/digits
+  Continue:             the same command again
+  Change settings:      --params_override=trainer.train_steps=500,runtime.seed=1
+  Start the same run:   --config_file=runs/digits/params.yaml --mode=train --model_dir=runs/again
+  See what would run:   --experiment=digits/cnn --print_config
+"""
+
+
+def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
+  """Defines the flags of the program. Called once, by `console_main`, not by importing."""
+  flags.DEFINE_string(
+    "experiment",
+    None,
+    "Name of a registered experiment. May be left out when a config file names it.",
+    flag_values=values,
+  )
+  flags.DEFINE_enum("mode", None, list(checks.MODES), "What to do.", flag_values=values)
+  flags.DEFINE_string(
+    "model_dir",
+    None,
+    "Folder of the run: checkpoints, summaries, history. A run that is in it is continued.",
+    flag_values=values,
+  )
+  flags.DEFINE_multi_string(
+    "config_file",
+    [],
+    "YAML or JSON file with settings; may be given several times, later files win.",
+    flag_values=values,
+  )
+  flags.DEFINE_multi_string(
+    "params_override",
+    [],
+    "Settings over all files: 'a.b=c,d.e=f', YAML or JSON text, or a file of it. Repeatable.",
+    flag_values=values,
+  )
+  flags.DEFINE_multi_string("gin_file", [], "Gin file. Repeatable.", flag_values=values)
+  flags.DEFINE_multi_string(
+    "gin_params",
+    [],
+    "Gin binding, e.g. 'trainer.train_steps = 10'. Repeatable.",
+    flag_values=values,
+  )
+  flags.DEFINE_string(
+    "tpu", None, "Name or address of a TPU: sets runtime.tpu.", flag_values=values
+  )
+  flags.DEFINE_string(
+    "tf_data_service",
+    None,
+    "Address of a tf.data service for the training data.",
+    flag_values=values,
+  )
+  flags.DEFINE_multi_string(
+    "experiment_module",
+    [],
+    "Module of yours to import, so that its experiments are known. Repeatable.",
+    flag_values=values,
+  )
+  flags.DEFINE_string(
+    "checkpoint",
+    None,
+    "Checkpoint to use instead of the newest one in model_dir.",
+    flag_values=values,
+  )
+  flags.DEFINE_bool("list_experiments", False, "Print the names and stop.", flag_values=values)
+  flags.DEFINE_bool(
+    "print_config", False, "Print every value with its origin and stop.", flag_values=values
+  )
+  flags.DEFINE_bool("quiet", False, "Print warnings and errors only.", flag_values=values)
+
+
+def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> int:
+  """Runs the program.
+
+  Args:
+    argv: the command line, the program's name first.
+    values: where the flags are defined and kept; libraries read the global ones.
+
+  Returns:
+    The exit code, see `errors.ExitCode`.
+  """
+  if "print_config" not in values:
+    define_flags(values)
+  if any(arg in _HELP_FLAGS for arg in argv[1:]):
+    print(help_text(values, full="--helpfull" in argv))
+    return errors.DONE
+  try:
+    rest = values(list(argv))[1:]
+  except flags.Error as error:
+    return _fail(ConfigError.of("flags", f"{error}\n--help lists all flags."))
+  try:
+    if rest:
+      raise ConfigError.of(rest[0], "is not a flag. All arguments are of the form --name=value.")
+    return _run(values)
+  except (
+    ConfigError,
+    errors.CheckpointMismatch,
+    errors.TrainingDiverged,
+    errors.Preempted,
+  ) as error:
+    return _fail(error)
+  except KeyboardInterrupt:
+    print("interrupted", file=sys.stderr)
+    return errors.INTERRUPTED
+
+
+def console_main() -> None:
+  """Runs the program with the arguments of the process, and exits with its code."""
+  sys.exit(int(main(sys.argv)))
+
+
+def help_text(values: flags.FlagValues, *, full: bool = False) -> str:
+  """Returns the help: this program's flags, or with `full` those of all imported libraries too."""
+  ours = flags.FlagValues()
+  define_flags(ours)
+  text = values.get_help() if full else ours.get_help()
+  lines = [line for line in text.splitlines() if not line.endswith(("train.py:", "absl.flags:"))]
+  return f"usage: {_NAME} --name=value ...\n\n{_EXAMPLES}\nFlags:\n" + "\n".join(lines).strip("\n")
+
+
+def _run(values: flags.FlagValues) -> int:
+  if values.list_experiments:
+    registry.import_modules(values.experiment_module)
+    print("\n".join(registry.list_experiments()))
+    return errors.DONE
+  loaded = _load(values)
+  if values.print_config:
+    describe.print_rows(loaded, sys.stdout)
+    return errors.DONE
+  if not values.quiet:
+    print(f"{loaded.name}: settings that are not defaults", file=sys.stderr)
+    describe.print_rows(loaded, sys.stderr, changed_only=True)
+    sys.stderr.flush()
+
+  # TensorFlow says on a machine without a GPU, too, what it failed to find; set the variable to hear it.
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/proc/driver/nvidia") else "3")
+  # TensorFlow is imported here, not before.
+  from official_trainer.runner import Runner
+
+  runner = Runner(
+    loaded,
+    mode=values.mode,
+    model_dir=values.model_dir,
+    checkpoint=values.checkpoint,
+    quiet=values.quiet,
+  )
+  result = runner.run()
+  if values.mode == "eval":
+    # The one mode whose product is numbers: one line for programs, on standard output.
+    print(json.dumps({"step": result.step, "metrics": result.metrics}, sort_keys=True))
+  return errors.DONE
+
+
+def _load(values: flags.FlagValues) -> loading.LoadedExperiment:
+  """Loads the config; missing flags and wrong settings are reported together."""
+  missing = []
+  if not values.print_config:
+    if values.mode is None:
+      missing.append(Problem("--mode", f"must be given: one of {', '.join(checks.MODES)}."))
+    if not values.model_dir:
+      missing.append(
+        Problem(
+          "--model_dir", "must be given: the folder of the run, e.g. --model_dir=runs/digits."
+        )
+      )
+  try:
+    loaded = loading.load(
+      experiment=values.experiment,
+      config_files=values.config_file,
+      gin_files=values.gin_file,
+      gin_params=values.gin_params,
+      params_override=values.params_override,
+      tpu=values.tpu,
+      tf_data_service=values.tf_data_service,
+      experiment_modules=values.experiment_module,
+      mode=values.mode,
+    )
+  except ConfigError as error:
+    raise ConfigError([*missing, *error.problems], error.experiment) from error
+  if missing:
+    raise ConfigError(missing, loaded.name)
+  return loaded
+
+
+def _fail(error: BaseException) -> int:
+  print(f"{type(error).__name__}: {error}", file=sys.stderr)
+  return errors.exit_code(error)
+
+
+if __name__ == "__main__":
+  console_main()

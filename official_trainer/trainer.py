@@ -1,0 +1,493 @@
+"""The inner loops: training and evaluation of one model, under any strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import functools
+from typing import Any
+
+from absl import logging
+import gin
+import orbit
+import tensorflow as tf
+import tf_keras
+
+from official_trainer.checkpoint.best import best_metric_names, lookup, names_of
+from official_trainer.config import foreign
+from official_trainer.config.trainer import TrainerConfig
+from official_trainer.data.indexed import Anchor
+from official_trainer.data.padding import Batch
+from official_trainer.distribute.config import RuntimeConfig
+from official_trainer.distribute.replicas import (
+  average_statistics,
+  replica_statistics,
+  round_for_exact_mean,
+)
+from official_trainer.errors import ConfigError
+from official_trainer.feed import Feed, SuppliedFeed, train_feed, validation_feed
+from official_trainer.optim.build import applied_learning_rate, build_slots
+from official_trainer.optim.ema import Ema, NoEma
+from official_trainer.optim.foreign import without_averaging
+from official_trainer.random_state import StepKeyedRandom, draw_seed, stateful_random_ops
+from official_trainer.state import TrainState
+from official_trainer.task import LOSS_WEIGHT
+
+
+@gin.configurable(module="official_trainer")
+class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
+  """Trains and evaluates a task's model; takes what `official.core.base_trainer.Trainer` takes.
+
+  One call of `train(n)` is
+
+      train_loop_begin()                       # seek the input to the step; reset metrics
+      n times, compiled:
+        inputs = next_train_inputs(iterator)   # host side
+        on each replica: task.train_step(...)  # generators set from (seed, step, replica)
+        step += 1; average per-replica statistics; move the averages
+      return train_loop_end()                  # metrics and learning rate
+
+  and one call of `evaluate(n)`, with averaged weights swapped in where there are any,
+
+      eval_begin(); n times: eval_step -> eval_reduce; return eval_end()   # exports the best checkpoint
+
+  Works alone, or in a `Loop` that adds checkpoints, history and the rest.
+  """
+
+  def __init__(
+    self,
+    config: Any,
+    task: Any,
+    model: tf_keras.Model,
+    optimizer: Any,
+    train: bool = True,
+    evaluate: bool = True,
+    train_dataset: Any = None,
+    validation_dataset: Any = None,
+    checkpoint_exporter: Any = None,
+    *,
+    seed: int | None = None,
+  ):
+    """Builds the state and the inputs. Call under the strategy's scope.
+
+    Args:
+      config: an ExperimentConfig, or any object with the attributes `trainer` and `task` (and `runtime`).
+      task: a Task, ours or Model Garden's.
+      model: the task's model, built.
+      optimizer: a tf-keras optimizer of either API, or None for evaluation only.
+      train: whether it will train; otherwise no training input is built.
+      evaluate: whether it will evaluate.
+      train_dataset: a dataset of per-replica batches to use in place of the task's; keeps no position on resume.
+      validation_dataset: likewise for evaluation; iterated anew in every evaluation.
+      checkpoint_exporter: an object with `maybe_export_checkpoint(checkpoint, logs, step)` and `best_ckpt_logs`.
+      seed: the run's seed; None takes `runtime.seed`, or draws one.
+
+    Raises:
+      AttributeError: if the config lacks a part that is needed.
+      ValueError: if two metrics have the same name, or an input's batch size is missing.
+    """
+    self._strategy = _supported(tf.distribute.get_strategy())
+    _require_parts(config, train and train_dataset is None, evaluate and validation_dataset is None)
+    self._config = config
+    self._task = task
+    self._model = model
+    self._checkpoint_exporter = checkpoint_exporter
+    self._options = foreign.read(TrainerConfig, config.trainer)
+    self._runtime = foreign.read(RuntimeConfig, getattr(config, "runtime", None))
+    seed = self._runtime.seed if seed is None else seed
+    self._seed = draw_seed() if seed is None else seed
+
+    optimizer, averaging = without_averaging(optimizer)
+    self._optimizer = optimizer
+    global_step = orbit.utils.create_global_step()
+    if optimizer is not None:
+      build_slots(optimizer, model)
+    ema_settings = averaging or self._options.optimizer_config.ema
+    self._state = TrainState(
+      model=model,
+      optimizer=optimizer,
+      ema=self._build_ema(ema_settings) if ema_settings else NoEma(),
+      global_step=global_step,
+      checkpoint_items=getattr(model, "checkpoint_items", None),
+    )
+    self._random = StepKeyedRandom(model, self._seed)
+    self._statistics = replica_statistics(model.variables)
+    self._keep_window = False
+
+    self._train_loss = tf_keras.metrics.Mean("training_loss", dtype=tf.float32)
+    self._validation_loss = tf_keras.metrics.Mean("validation_loss", dtype=tf.float32)
+    self._eval_batches = tf.Variable(
+      0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, name="eval_batches"
+    )
+    model_metrics = list(getattr(model, "metrics", []))
+    self._train_metrics: list[tf_keras.metrics.Metric] = []
+    self._validation_metrics: list[tf_keras.metrics.Metric] = []
+    if train:
+      self._init_training(train_dataset, model_metrics)
+    if evaluate:
+      self._init_evaluation(validation_dataset, model_metrics)
+
+  # ---- What it is made of -------------------------------------------------------------------------------------------
+
+  @property
+  def strategy(self) -> tf.distribute.Strategy:
+    return self._strategy
+
+  @property
+  def config(self) -> Any:
+    """The config object that was given."""
+    return self._config
+
+  @property
+  def task(self) -> Any:
+    return self._task
+
+  @property
+  def model(self) -> tf_keras.Model:
+    return self._model
+
+  @property
+  def optimizer(self) -> Any:
+    """The optimizer, without averaging around it; None if this trainer only evaluates."""
+    return self._optimizer
+
+  @property
+  def state(self) -> TrainState:
+    return self._state
+
+  @property
+  def seed(self) -> int:
+    return self._seed
+
+  @property
+  def global_step(self) -> tf.Variable:
+    """int64 scalar, the number of completed updates."""
+    return self._state.global_step
+
+  @property
+  def checkpoint(self) -> tf.train.Checkpoint:
+    """The training checkpoint, with the roots `global_step`, `model`, `optimizer`, `ema` and `host`."""
+    return self._state.checkpoint
+
+  @property
+  def checkpoint_exporter(self) -> Any:
+    return self._checkpoint_exporter
+
+  @checkpoint_exporter.setter
+  def checkpoint_exporter(self, exporter: Any) -> None:
+    self._checkpoint_exporter = exporter
+
+  @property
+  def train_loss(self) -> tf_keras.metrics.Metric:
+    return self._train_loss
+
+  @property
+  def validation_loss(self) -> tf_keras.metrics.Metric:
+    return self._validation_loss
+
+  @property
+  def train_metrics(self) -> list[tf_keras.metrics.Metric]:
+    return self._train_metrics
+
+  @property
+  def validation_metrics(self) -> list[tf_keras.metrics.Metric]:
+    return self._validation_metrics
+
+  @property
+  def train_input(self) -> Feed:
+    """Where the training batches come from."""
+    return self._train_input
+
+  def initialize(self) -> None:
+    """Loads pretrained weights. Called only when no checkpoint of this run was found."""
+    self.task.initialize(self.model)
+    self._state.ema.reset()
+
+  def distribute_dataset(self, dataset_or_fn: Any, *args: Any, **kwargs: Any) -> Any:
+    """Makes a `tf.distribute.DistributedDataset` from a dataset or a dataset function."""
+    return orbit.utils.make_distributed_dataset(self._strategy, dataset_or_fn, *args, **kwargs)
+
+  # ---- Training -----------------------------------------------------------------------------------------------------
+
+  def keep_window(self, keep: bool) -> None:
+    """Says whether the next `train` goes on accumulating the metrics of the one before (a report spans both)."""
+    self._keep_window = keep
+
+  def train_loop_begin(self) -> None:
+    """Seeks the input to the global step, and resets the metrics at the start of a report. Runs eagerly."""
+    step = self._state.step
+    if self._train_iter is None or step != self._next_input_step:
+      self.train_dataset = self._train_input.dataset(step)
+    self._next_input_step = step
+    if not self._keep_window:
+      for metric in [*self.train_metrics, self.train_loss]:
+        metric.reset_state()
+
+  def train(self, num_steps: tf.Tensor) -> Mapping[str, Any] | None:
+    """Does `num_steps` updates and returns what `train_loop_end` returns."""
+    logs = super().train(num_steps)
+    self._next_input_step = self._state.step
+    return logs
+
+  def next_train_inputs(self, iterator: Any) -> Any:
+    """Returns the inputs of one update; override to change what the model is fed. Runs on the host, traced.
+
+    For our tasks the iterator yields a `Batch(inputs, mask)` that holds the whole global batch of this host; for tasks
+    of Model Garden and supplied datasets, what those datasets yield for each replica.
+    """
+    return next(iterator)
+
+  def train_step(self, iterator: Any) -> None:
+    """Does one update. Runs in cross-replica context, traced."""
+    batch = self._train_input.to_replicas(self.next_train_inputs(iterator))
+    self.strategy.run(self._replica_train_step, args=(batch,), options=self._run_options)
+    self.global_step.assign_add(1)
+    average_statistics(self.strategy, self._statistics)
+    self._state.ema.update(self.global_step)
+
+  def train_loop_end(self) -> dict[str, Any]:
+    """Returns the metrics since the start of the report, and the learning rate of the last update. Runs eagerly."""
+    logs = {metric.name: metric.result() for metric in [*self.train_metrics, self.train_loss]}
+    logs["learning_rate"] = applied_learning_rate(self.optimizer, self.global_step)
+    return logs
+
+  def _replica_train_step(self, batch: Batch) -> None:
+    self._random.assign(self.global_step)
+    logs = self._task_train_step(
+      batch.inputs, model=self.model, optimizer=self.optimizer, metrics=self.train_metrics, **_mask_of(batch)
+    )
+    self._check_randomness()
+    _update_loss(self._train_loss, logs, self.task.loss, batch)
+
+  def _check_randomness(self) -> None:
+    """Names random ops whose state no checkpoint can hold. Runs while the step is traced."""
+    if tf.executing_eagerly():
+      return
+    found = stateful_random_ops(tf.compat.v1.get_default_graph())
+    if not found:
+      return
+    text = (
+      "the training step draws from random state that no checkpoint holds, so that a resumed run will differ:\n  "
+      + "\n  ".join(str(op) for op in found)
+      + "\nUse tf-keras layers, or tf.random.stateless_* with a seed made from the step."
+    )
+    if self._options.exact_resume:
+      raise ValueError(f"trainer.exact_resume is set, but {text}")
+    logging.warning("%s", text[0].upper() + text[1:])
+
+  # ---- Evaluation ---------------------------------------------------------------------------------------------------
+
+  def evaluate(self, num_steps: tf.Tensor) -> Mapping[str, Any] | None:
+    """Evaluates `num_steps` batches, all of them when -1, with the averaged weights where there are any.
+
+    The raw weights are back in place afterwards, also when the evaluation raises or is interrupted.
+
+    Raises:
+      ValueError: if the evaluation set is empty.
+    """
+    with self._state.ema.swapped_in(self._state.step):
+      return super().evaluate(num_steps)
+
+  def eval_begin(self) -> None:
+    """Resets the metrics. Runs eagerly."""
+    for metric in [*self.validation_metrics, self.validation_loss]:
+      metric.reset_state()
+    self._eval_batches.assign(0)
+
+  def next_eval_inputs(self, iterator: Any) -> tuple[Any, dict[str, Any]]:
+    """Returns the inputs of one evaluation step and logs that stay on the host. Runs on the host, traced.
+
+    The logs are merged with those of `task.validation_step` and reach `task.aggregate_logs`: for what accelerators cannot
+    take, such as string ids.
+    """
+    return next(iterator), {}
+
+  def eval_step(self, iterator: Any) -> dict[str, Any]:
+    """Evaluates one batch. Runs in cross-replica context, traced."""
+    inputs, passthrough_logs = self.next_eval_inputs(iterator)
+    batch = self._validation_input.to_replicas(inputs)
+    outputs = self.strategy.run(self._replica_eval_step, args=(batch,))
+    self._eval_batches.assign_add(1)
+    logs = tf.nest.map_structure(self.strategy.experimental_local_results, outputs)
+    if clash := sorted(set(logs) & set(passthrough_logs)):
+      logging.warning(
+        "The keys %s are both in the passthrough logs and in the model's logs; the model's are used.", clash
+      )
+    return {**passthrough_logs, **logs}
+
+  def eval_reduce(self, state: Any = None, step_outputs: Any = None) -> Any:
+    """Gathers one step's logs on the host."""
+    return self.task.aggregate_logs(state, step_outputs)
+
+  def eval_end(self, aggregated_logs: Any = None) -> dict[str, Any]:
+    """Returns the metrics of the evaluation and exports the best checkpoint. Runs eagerly, averages still in place."""
+    if int(self._eval_batches.numpy()) == 0:
+      raise ValueError(
+        "the evaluation set is empty: not one example was evaluated. Check task.validation_data"
+        " (split, files, drop_remainder with a batch larger than the set)."
+      )
+    logs = {metric.name: metric.result() for metric in self.validation_metrics}
+    if self.validation_loss.count.numpy() != 0:
+      logs[self.validation_loss.name] = self.validation_loss.result()
+    if aggregated_logs:
+      logs.update(self.task.reduce_aggregated_logs(aggregated_logs, global_step=self.global_step))
+    if self._checkpoint_exporter is not None and not self._is_rehearsal:
+      self._export_best(logs)
+    return logs
+
+  def rehearse_evaluation(self) -> list[str]:
+    """Evaluates one batch, discards the result, and returns the names that an evaluation reports."""
+    self._is_rehearsal = True
+    try:
+      return names_of(self.evaluate(tf.constant(1)) or {})
+    finally:
+      self._is_rehearsal = False
+
+  def _export_best(self, logs: dict[str, Any]) -> None:
+    exporter = self._checkpoint_exporter
+    exporter.maybe_export_checkpoint(self.checkpoint, logs, self._state.step)
+    best = exporter.best_ckpt_logs or {}
+    for name in best_metric_names(self._options):
+      if (value := lookup(best, name)) is not None:
+        logs[f"best_{name}"] = value
+
+  def _replica_eval_step(self, batch: Batch) -> dict[str, Any]:
+    logs = self.task.validation_step(
+      batch.inputs, model=self.model, metrics=self.validation_metrics, **_mask_of(batch)
+    )
+    if self.task.loss in logs:
+      _update_loss(self._validation_loss, logs, self.task.loss, batch)
+    return {key: value for key, value in logs.items() if key != LOSS_WEIGHT}
+
+  # ---- Construction -------------------------------------------------------------------------------------------------
+
+  def _build_ema(self, settings: Any) -> Ema:
+    weights = self.model.trainable_variables if settings.trainable_weights_only else self.model.variables
+    return Ema(
+      weights,
+      average_decay=settings.average_decay,
+      start_step=settings.start_step,
+      dynamic_decay=settings.dynamic_decay,
+      round_statistics=functools.partial(
+        round_for_exact_mean, num_replicas=self._strategy.num_replicas_in_sync
+      ),
+    )
+
+  def _init_training(self, dataset: Any, model_metrics: Sequence[Any]) -> None:
+    self._train_metrics = _with_unique_names([*self.task.build_metrics(training=True), *model_metrics], self._train_loss)
+    if dataset is not None:
+      self._train_input: Feed = SuppliedFeed(dataset)
+    else:
+      self._train_input = train_feed(
+        self.task,
+        self.config.task.train_data,
+        strategy=self._strategy,
+        seed=self._seed,
+        anchor=self._input_anchor,
+        distribute=self.distribute_dataset,
+      )
+    if self._options.exact_resume and not self._train_input.exact:
+      raise ValueError(f"trainer.exact_resume is set, but {self._train_input.position}.")
+    self._next_input_step = 0
+    self._run_options = _run_options(self._runtime)
+    # Compiled here, once: inside the step it would be a new function, and a new compilation, for every trace.
+    self._task_train_step = (
+      tf.function(self.task.train_step, jit_compile=True) if self._runtime.enable_xla else self.task.train_step
+    )
+    orbit.StandardTrainer.__init__(
+      self,
+      dataset,
+      options=orbit.StandardTrainerOptions(
+        use_tf_function=self._options.train_tf_function,
+        use_tf_while_loop=self._options.train_tf_while_loop,
+        use_tpu_summary_optimization=self._options.allow_tpu_summary,
+      ),
+    )
+
+  def _init_evaluation(self, dataset: Any, model_metrics: Sequence[Any]) -> None:
+    self._is_rehearsal = False
+    self._validation_metrics = _with_unique_names(
+      [*self.task.build_metrics(training=False), *model_metrics], self._validation_loss
+    )
+    if dataset is not None:
+      self._validation_input: Feed = SuppliedFeed(dataset)
+    else:
+      self._validation_input = validation_feed(
+        self.task,
+        self.config.task.validation_data,
+        strategy=self._strategy,
+        seed=self._seed,
+        distribute=self.distribute_dataset,
+      )
+    orbit.StandardEvaluator.__init__(
+      self,
+      self._validation_input.dataset(0),
+      options=orbit.StandardEvaluatorOptions(
+        use_tf_function=self._options.eval_tf_function,
+        use_tf_while_loop=self._options.eval_tf_while_loop,
+      ),
+    )
+
+  def _input_anchor(self) -> Anchor:
+    """Returns the anchor of the input's position, moved here if the batch size is another than before."""
+    batch_size = self.config.task.train_data.global_batch_size
+    host = self._state.host
+    anchor = Anchor(step=0, position=0, global_batch_size=batch_size)
+    if host.anchor is not None:
+      anchor = Anchor.from_json(host.anchor)
+      if anchor.global_batch_size != batch_size:
+        anchor = anchor.moved(self._state.step, batch_size)
+    host.anchor = anchor.to_json()
+    return anchor
+
+
+def _supported(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
+  if isinstance(strategy, tf.distribute.experimental.ParameterServerStrategy):
+    raise ConfigError.of("strategy", "parameter servers are not supported yet; use a synchronous strategy.")
+  return strategy
+
+
+def _require_parts(config: Any, train_data: bool, validation_data: bool) -> None:
+  wanted = ["trainer", "task"]
+  for name in wanted:
+    if not hasattr(config, name):
+      raise AttributeError(f"the trainer's config must have the attribute `{name}`; got a {type(config).__name__}.")
+  for name, needed in (("train_data", train_data), ("validation_data", validation_data)):
+    if needed and not hasattr(config.task, name):
+      raise AttributeError(
+        f"the trainer's config must have the attribute `task.{name}`, or a dataset must be given in its place."
+      )
+
+
+def _run_options(runtime: RuntimeConfig) -> tf.distribute.RunOptions:
+  padder = runtime.tpu_enable_xla_dynamic_padder
+  options = {} if padder is None else {"enable_xla_dynamic_padder": padder}
+  return tf.distribute.RunOptions(experimental_xla_options=tf.tpu.XLAOptions(**options))
+
+
+def _mask_of(batch: Batch) -> dict[str, tf.Tensor]:
+  # Left out rather than None, so that steps written without the argument work on full batches.
+  return {} if batch.mask is None else {"mask": batch.mask}
+
+
+def _update_loss(metric: tf_keras.metrics.Metric, logs: Mapping[str, Any], key: str, batch: Batch) -> None:
+  """Adds this replica's loss to the mean over examples. A replica without examples adds nothing, not NaN."""
+  loss = tf.cast(logs[key], tf.float32)
+  weight = tf.cast(logs[LOSS_WEIGHT] if LOSS_WEIGHT in logs else _num_examples(batch), tf.float32)
+  metric.update_state(tf.where(weight > 0, loss, tf.zeros_like(loss)), sample_weight=weight)
+
+
+def _num_examples(batch: Batch) -> tf.Tensor:
+  if batch.mask is not None:
+    return tf.reduce_sum(batch.mask)
+  sizes = [tf.shape(leaf)[0] for leaf in tf.nest.flatten(batch.inputs) if leaf.shape.rank]
+  return sizes[0] if sizes else tf.constant(1)
+
+
+def _with_unique_names(
+  metrics: list[tf_keras.metrics.Metric], loss: tf_keras.metrics.Metric
+) -> list[tf_keras.metrics.Metric]:
+  names = [metric.name for metric in [*metrics, loss]]
+  if twice := sorted({name for name in names if names.count(name) > 1}):
+    raise ValueError(f"each metric needs a name of its own; {twice} are there more than once (task and model metrics).")
+  return metrics
+

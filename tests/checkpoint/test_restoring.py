@@ -1,0 +1,107 @@
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from official_trainer.checkpoint.restoring import restore_exactly, restore_matching
+from official_trainer.errors import CheckpointMismatch
+
+
+def checkpoint(**values):
+  return tf.train.Checkpoint(**{name: tf.Variable(value) for name, value in values.items()})
+
+
+@pytest.fixture
+def prefix(tmp_path):
+  return checkpoint(a=1.0, b=[1.0, 2.0]).write(str(tmp_path / "ckpt-4"))
+
+
+def test_every_value_is_restored(prefix):
+  objects = checkpoint(a=0.0, b=[0.0, 0.0])
+  restore_exactly(objects, prefix)
+  assert objects.a.numpy() == 1.0
+  assert objects.b.numpy().tolist() == [1.0, 2.0]
+
+
+def test_a_mismatch_names_what_is_missing_what_is_unused_and_what_has_another_shape(prefix):
+  objects = checkpoint(b=[0.0, 0.0, 0.0], c=[[0.0]])
+  with pytest.raises(CheckpointMismatch) as raised:
+    restore_exactly(objects, prefix)
+  assert str(raised.value).splitlines() == [
+    f"cannot restore {prefix}:",
+    "  in the model, not in the checkpoint (1):",
+    "    - c [1, 1]",
+    "  in the checkpoint, not in the model (1):",
+    "    + a []",
+    "  shapes differ (1):",
+    "    ! b [3] vs [2]",
+    "It belongs to another model or another configuration; use the matching one, or another model_dir.",
+  ]
+
+
+def test_what_the_model_has_and_the_checkpoint_has_not_is_refused(prefix):
+  with pytest.raises(CheckpointMismatch, match=r"- c \[\]"):
+    restore_exactly(checkpoint(a=0.0, b=[0.0, 0.0], c=0.0), prefix)
+
+
+def test_what_the_checkpoint_has_and_nobody_takes_is_refused(prefix):
+  with pytest.raises(CheckpointMismatch, match=r"\+ b \[2\]"):
+    restore_exactly(checkpoint(a=0.0), prefix)
+
+
+def test_roots_that_were_not_asked_for_may_stay_unused(prefix):
+  objects = checkpoint(a=0.0)
+  restore_exactly(objects, prefix, unused_roots=("b", "c"))
+  assert objects.a.numpy() == 1.0
+
+
+def network(*units):
+  layers = [tf_keras.layers.Dense(size) for size in units]
+  return tf_keras.Sequential([tf_keras.layers.Input((3,)), *layers])
+
+
+@pytest.mark.parametrize(
+  ("units", "lists"),
+  [
+    ((4, 2), ["shapes differ"]),
+    ((5, 5, 2), ["in the model, not in the checkpoint", "shapes differ"]),
+    ((2,), ["in the checkpoint, not in the model", "shapes differ"]),
+    ((5,), ["in the checkpoint, not in the model"]),
+  ],
+)
+def test_another_network_is_refused_with_the_names(tmp_path, units, lists):
+  prefix = tf.train.Checkpoint(model=network(5, 2)).write(str(tmp_path / "ckpt-1"))
+  with pytest.raises(CheckpointMismatch) as raised:
+    restore_exactly(tf.train.Checkpoint(model=network(*units)), prefix)
+  for text in lists:
+    assert text in str(raised.value)
+  assert "model/layer_with_weights-" in str(raised.value)
+
+
+def test_slots_of_another_optimizer_are_refused(tmp_path):
+  def trained(optimizer):
+    model = network(2)
+    optimizer.build(model.trainable_variables)
+    return tf.train.Checkpoint(model=model, optimizer=optimizer)
+
+  prefix = trained(tf_keras.optimizers.Adam()).write(str(tmp_path / "ckpt-1"))
+  restore_exactly(trained(tf_keras.optimizers.Adam()), prefix)
+  with pytest.raises(CheckpointMismatch, match=r"\+ optimizer/_variables/\d"):
+    restore_exactly(trained(tf_keras.optimizers.SGD()), prefix)
+
+
+def test_matching_takes_what_is_there_and_leaves_the_rest(prefix):
+  objects = checkpoint(a=0.0, c=5.0)
+  restore_matching(objects, prefix)
+  assert (objects.a.numpy(), objects.c.numpy()) == (1.0, 5.0)
+
+
+def test_matching_of_another_shape_is_a_mismatch(prefix):
+  with pytest.raises(CheckpointMismatch, match=r"! b \[3\] vs \[2\]"):
+    restore_matching(checkpoint(a=0.0, b=[0.0, 0.0, 0.0]), prefix)
+
+
+def test_matching_refuses_weights_that_were_not_found(tmp_path):
+  prefix = tf.train.Checkpoint(model=network(5, 2)).write(str(tmp_path / "ckpt-1"))
+  objects = tf.train.Checkpoint(model=network(5, 2, 2), other=tf.Variable(1.0))
+  with pytest.raises(CheckpointMismatch, match=r"- model/layer_with_weights-2/kernel"):
+    restore_matching(objects, prefix, required="model")

@@ -1,0 +1,89 @@
+"""Runs a command again and again, killing it at drawn moments, and compares what two runs left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+import random
+import signal
+import subprocess
+import sys
+import time
+
+POLL_SECS = 0.02
+LIMIT_SECS = 300
+
+
+def command(model_dir: Path, experiment: str, overrides: str) -> list[str]:
+  """Returns the command line that trains `experiment` into `model_dir`."""
+  return [
+    sys.executable,
+    "-m",
+    "official_trainer.train",
+    f"--experiment={experiment}",
+    "--mode=train_and_eval",
+    f"--model_dir={model_dir}",
+    f"--params_override={overrides}",
+    "--quiet",
+  ]
+
+
+def run_to_end(arguments: list[str]) -> None:
+  """Runs the command; raises with its output if it fails."""
+  done = subprocess.run(arguments, capture_output=True, text=True, timeout=LIMIT_SECS, check=False)
+  if done.returncode:
+    raise RuntimeError(f"{arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+
+
+def kill_repeatedly(arguments: list[str], model_dir: Path, *, seed: int, kills: int, train_steps: int) -> None:
+  """Starts the command `kills` times and kills it each time, at moments drawn from the seed. Prints where it was.
+
+  The first kill may come before the first step, in the middle of the imports, the compilation or the first save; the
+  others are spread over what is left of the run.
+
+  Args:
+    arguments: the command.
+    model_dir: its folder.
+    seed: of the moments.
+    kills: how often.
+    train_steps: where the run ends.
+  """
+  draw = random.Random(seed)
+  for number in range(kills):
+    reached = max(0, last_step(model_dir))
+    share = (train_steps - reached) // (kills - number)
+    step = draw.randint(reached, reached + share) if number else None
+    delay_secs = draw.uniform(0.0, 0.3) if number else draw.uniform(0.5, 12.0)
+    print(f"seed {seed}, kill {number + 1}: {_kill_once(arguments, model_dir, step, delay_secs)}")
+
+
+def _kill_once(arguments: list[str], model_dir: Path, step: int | None, delay_secs: float) -> str:
+  """Starts the command and kills it `delay_secs` after its history reaches `step`, or after its start if None."""
+  process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+  began = time.monotonic()
+  while step is not None and process.poll() is None and last_step(model_dir) < step:
+    if time.monotonic() - began > LIMIT_SECS:
+      process.kill()
+      raise RuntimeError(f"{arguments} did not reach step {step} in {LIMIT_SECS} s")
+    time.sleep(POLL_SECS)
+  try:
+    process.wait(timeout=delay_secs)
+  except subprocess.TimeoutExpired:
+    process.send_signal(signal.SIGKILL)
+  _, errors = process.communicate()
+  if process.returncode not in (0, -signal.SIGKILL):
+    raise RuntimeError(f"{arguments} ended with {process.returncode} by itself:\n{errors.decode()}")
+  files = sorted(name for name in os.listdir(model_dir) if name.startswith("ckpt-")) if model_dir.exists() else []
+  ending = "had ended" if process.returncode == 0 else "was killed"
+  place = "the start" if step is None else f"step {step}"
+  return f"{ending} {delay_secs:.2f} s after {place}; history at {last_step(model_dir)}; files {files}"
+
+
+def last_step(model_dir: Path) -> int:
+  """Returns the step of the newest whole line of history.jsonl; -1 if there is none."""
+  path = model_dir / "history.jsonl"
+  if not path.exists():
+    return -1
+  lines = [line for line in path.read_text("utf-8").splitlines() if line.endswith("}}")]
+  return json.loads(lines[-1])["step"] if lines else -1

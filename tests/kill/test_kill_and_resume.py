@@ -1,0 +1,48 @@
+"""Kill it anywhere, type the command again: the same weights, slots, averages, history and best, bit for bit."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.kill import compare, driver
+
+TRAIN_STEPS = 1000
+OVERRIDES = (
+  f"trainer.train_steps={TRAIN_STEPS},trainer.steps_per_loop=20,trainer.summary_interval=20,"
+  "trainer.checkpoint_interval=30,trainer.validation_interval=100,runtime.seed=11,"
+  f"trainer.optimizer_config.learning_rate.cosine.decay_steps={TRAIN_STEPS}"
+)
+REPLICAS = {
+  "one device": "runtime.distribution_strategy=one_device",
+  "two mirrored replicas": "runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=2",
+}
+
+
+@pytest.fixture(scope="module", params=list(REPLICAS))
+def uninterrupted(request, tmp_path_factory) -> tuple[Path, str]:
+  """Returns the folder of a run that nobody disturbed, and the settings of the run."""
+  overrides = f"{OVERRIDES},{REPLICAS[request.param]}"
+  model_dir = tmp_path_factory.mktemp("uninterrupted") / "run"
+  driver.run_to_end(driver.command(model_dir, "digits/cnn_ema", overrides))
+  return model_dir, overrides
+
+
+def killed_run_equals(uninterrupted: tuple[Path, str], model_dir: Path, seed: int, kills: int) -> None:
+  reference, overrides = uninterrupted
+  arguments = driver.command(model_dir, "digits/cnn_ema", overrides)
+  driver.kill_repeatedly(arguments, model_dir, seed=seed, kills=kills, train_steps=TRAIN_STEPS)
+  driver.run_to_end(arguments)
+  assert compare.differences(reference, model_dir, TRAIN_STEPS) == []
+  leftovers = [path.name for path in model_dir.rglob("*") if "_temp" in path.name or ".tmp-" in path.name]
+  assert leftovers == []
+
+
+@pytest.mark.slow
+def test_a_run_killed_three_times_ends_with_the_bits_of_the_uninterrupted_run(uninterrupted, tmp_path):
+  killed_run_equals(uninterrupted, tmp_path / "run", seed=1, kills=3)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_run_killed_ten_times_ends_with_the_bits_of_the_uninterrupted_run(uninterrupted, tmp_path, seed):
+  killed_run_equals(uninterrupted, tmp_path / "run", seed=seed, kills=10)

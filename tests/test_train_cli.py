@@ -1,0 +1,190 @@
+import subprocess
+import json
+import sys
+import types
+
+import pytest
+from absl import flags
+
+from official_trainer import errors, train
+
+
+@pytest.fixture
+def call(capsys):
+  """Runs the program in this process with flags of its own; returns code, stdout and stderr."""
+
+  def run(*arguments):
+    code = train.main(["train", *arguments], flags.FlagValues())
+    out = capsys.readouterr()
+    assert "Traceback" not in out.err
+    return code, out.out, out.err
+
+  return run
+
+
+@pytest.fixture
+def runner(monkeypatch):
+  """Puts a runner that only remembers in the place of the real one."""
+  calls = []
+
+  class Runner:
+    def __init__(self, loaded, **arguments):
+      calls.append((loaded, arguments))
+
+    def run(self):
+      if calls[-1][1]["checkpoint"] == "diverge":
+        raise errors.TrainingDiverged(3, "training_loss is nan")
+      if calls[-1][1]["checkpoint"] == "stop":
+        raise errors.Preempted(3, "SIGTERM")
+      if calls[-1][1]["checkpoint"] == "ctrl-c":
+        raise KeyboardInterrupt
+      return types.SimpleNamespace(step=4, metrics={"accuracy": 0.5})
+
+  module = types.ModuleType("official_trainer.runner")
+  module.Runner = Runner
+  monkeypatch.setitem(sys.modules, "official_trainer.runner", module)
+  return calls
+
+
+def test_help_shows_the_flags_and_examples(call):
+  code, out, err = call("--help")
+  assert (code, err) == (0, "")
+  for word in (
+    "--experiment",
+    "--mode",
+    "--params_override",
+    "--print_config",
+    "--tf_data_service",
+  ):
+    assert word in out
+  assert "train_and_post_eval" in out
+
+
+def test_experiments_are_listed_one_a_line(call):
+  code, out, _ = call("--list_experiments")
+  assert code == 0
+  assert {"digits/cnn", "digits/mlp"} <= set(out.splitlines())
+
+
+def test_the_config_is_printed_with_origins_without_mode_or_folder(call):
+  code, out, err = call(
+    "--experiment=digits/cnn", "--params_override=runtime.seed=3", "--print_config"
+  )
+  assert (code, err) == (0, "")
+  assert any(
+    line.split() == ["runtime.seed", "=", "3", "#", "--params_override"]
+    for line in out.splitlines()
+  )
+
+
+def test_missing_flags_and_wrong_settings_are_reported_together(call):
+  code, out, err = call("--experiment=digits/cnn", "--params_override=trainer.trian_steps=3")
+  assert (code, out) == (2, "")
+  assert err.startswith("ConfigError: 3 problems in experiment 'digits/cnn'\n")
+  for word in (
+    "--mode: must be given",
+    "--model_dir: must be given",
+    "Did you mean 'trainer.train_steps'",
+  ):
+    assert word in err
+
+
+@pytest.mark.parametrize(
+  ("arguments", "text"),
+  [
+    (["--experiment=digits/cn", "--print_config"], "no experiment 'digits/cn'"),
+    (["--mode=tarin"], "value should be one of"),
+    (["--mode=continuous_train_and_eval"], "value should be one of"),
+    (["--experimant=x"], "Did you mean: experiment"),
+    (["digits/cnn"], "digits/cnn: is not a flag"),
+    (["--print_config"], "--experiment: must be given"),
+    (["--list_experiments", "--experiment_module=nowhere"], "no module 'nowhere'"),
+    (
+      ["--experiment=digits/cnn", "--config_file=no.yaml", "--print_config"],
+      "cannot read 'no.yaml'",
+    ),
+  ],
+)
+def test_every_config_error_is_one_clean_text_and_exit_code_2(call, arguments, text):
+  code, out, err = call(*arguments)
+  assert (code, out) == (2, "")
+  assert err.startswith("ConfigError: ")
+  assert text in err
+
+
+def test_a_run_gets_its_config_and_flags(call, runner):
+  arguments = ["--experiment=digits/cnn", "--mode=train", "--model_dir=somewhere"]
+  code, out, err = call(*arguments, "--params_override=trainer.train_steps=1e1")
+  assert (code, out) == (0, "")
+  loaded, given = runner[0]
+  assert loaded.config.trainer.train_steps == 10
+  assert given == {"mode": "train", "model_dir": "somewhere", "checkpoint": None, "quiet": False}
+  assert "trainer.train_steps = 10" in err
+  assert "max_to_keep" not in err
+
+
+def test_quiet_says_nothing(call, runner):
+  arguments = ["--experiment=digits/cnn", "--mode=train", "--model_dir=x", "--checkpoint=y", "--quiet"]
+  assert call(*arguments) == (0, "", "")
+  assert runner[0][1] == {"mode": "train", "model_dir": "x", "checkpoint": "y", "quiet": True}
+
+
+def test_an_evaluation_prints_its_result_as_one_line_for_programs(call, runner):
+  code, out, err = call("--experiment=digits/cnn", "--mode=eval", "--model_dir=x", "--quiet")
+  assert (code, err) == (0, "")
+  assert json.loads(out) == {"step": 4, "metrics": {"accuracy": 0.5}}
+
+
+@pytest.mark.parametrize(
+  ("ending", "code", "text"),
+  [
+    ("diverge", 3, "TrainingDiverged: at step 3: training_loss is nan"),
+    ("stop", 42, "stopped by SIGTERM after step 3"),
+    ("ctrl-c", 130, "interrupted"),
+  ],
+)
+def test_a_run_that_ends_early_exits_with_its_code(call, runner, ending, code, text):
+  arguments = ["--experiment=digits/cnn", "--mode=train", "--model_dir=x", f"--checkpoint={ending}"]
+  found, _, err = call(*arguments, "--quiet")
+  assert found == code
+  assert text in err
+
+
+def test_params_yaml_alone_starts_the_same_run(call, runner, tmp_path):
+  call(
+    "--experiment=digits/cnn", "--mode=train", "--model_dir=x", "--params_override=runtime.seed=9"
+  )
+  path = tmp_path / "params.yaml"
+  path.write_text(runner[0][0].to_yaml())
+  call(f"--config_file={path}", "--mode=train", "--model_dir=y")
+  assert runner[1][0].config == runner[0][0].config
+  assert runner[1][0].name == "digits/cnn"
+
+
+def test_repeatable_flags_and_the_module_run_as_a_program(tmp_path):
+  arguments = [
+    "--experiment=digits/mlp",
+    "--params_override=trainer.train_steps=1",
+    "--params_override=trainer.train_steps=2",
+    "--gin_params=trainer.steps_per_loop = 1",
+    "--tpu=local",
+    "--print_config",
+  ]
+  done = subprocess.run(
+    [sys.executable, "-m", "official_trainer.train", *arguments], capture_output=True, text=True
+  )
+  assert done.returncode == 0, done.stderr
+  lines = {
+    line.partition("#")[0].strip(): line.partition("#")[2] for line in done.stdout.splitlines()
+  }
+  assert lines["trainer.train_steps = 2"].strip() == "--params_override"
+  assert lines["trainer.steps_per_loop = 1"].strip() == "gin"
+  assert lines["runtime.tpu = 'local'"].strip() == "--tpu"
+
+
+def test_importing_the_module_twice_defines_no_flag_twice():
+  values = flags.FlagValues()
+  train.define_flags(values)
+  with pytest.raises(flags.DuplicateFlagError):
+    train.define_flags(values)
+  assert "model_dir" not in flags.FlagValues()
