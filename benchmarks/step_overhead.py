@@ -2,31 +2,31 @@
 
     python benchmarks/step_overhead.py [--model=mlp|cnn] [--rounds=30] [--steps=200] [--json=FILE]
 
-Contenders: this Trainer, Model Garden's Trainer, a loop written by hand around `tf.function`, and tf-keras's `fit`, each
-with a mean loss and an accuracy, with and without an average of the weights where they have one. In every round each
-runs the same number of steps once, in an order that rotates. Printed are the median time of a step, and the median over
-rounds of the ratio to the loop written by hand in the same round, with a 95 % bootstrap interval.
+Contenders: this Trainer, Model Garden's Trainer, a loop written by hand around `tf.function`, and tf-keras's `fit`,
+each with a mean loss and an accuracy, with and without an average of the weights where they have one. In every round
+each runs the same number of steps once, in an order that rotates. Printed are the median time of a step, and the median
+over rounds of the ratio to the loop written by hand in the same round, with a 95 % bootstrap interval.
 """
 
 import argparse
-from collections.abc import Callable
 import dataclasses
 import json
 import os
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GCE_METADATA_IP", "127.0.0.1:9")
 
 import numpy as np
+import tensorflow as tf
+import tf_keras
 from official.core import base_task, base_trainer
 from official.core import config_definitions as peer_config
 from official.modeling import optimization as peer_optimization
 from sklearn.datasets import load_digits
-import tensorflow as tf
-import tf_keras
 
 from official_trainer.config import base
 from official_trainer.config.experiment import ExperimentConfig
@@ -251,8 +251,13 @@ def main() -> None:
       "ratio_to_ema_by_hand": statistics.median(with_ema),
       "ema_interval": list(interval(with_ema)),
     }
-    second = f"{statistics.median(with_ema):.3f} [{interval(with_ema)[0]:.3f}, {interval(with_ema)[1]:.3f}]" if "EMA" in name else ""
-    print(f"{name:24}{statistics.median(values) * 1e6:10.1f}{statistics.median(ratios):8.3f}   [{low:.3f}, {high:.3f}]   {second:>25}")
+    second = (
+      f"{statistics.median(with_ema):.3f} [{interval(with_ema)[0]:.3f}, {interval(with_ema)[1]:.3f}]"
+      if "EMA" in name
+      else ""
+    )
+    micros, ratio = statistics.median(values) * 1e6, statistics.median(ratios)
+    print(f"{name:24}{micros:10.1f}{ratio:8.3f}   [{low:.3f}, {high:.3f}]   {second:>25}")
   if args.json:
     with open(args.json, "w", encoding="utf-8") as file:
       json.dump({"model": args.model, "rounds": args.rounds, "steps": args.steps, "figures": figures}, file, indent=2)

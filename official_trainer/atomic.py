@@ -33,9 +33,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     with tf.io.gfile.GFile(temporary, "wb") as file:
       file.write(content)
       file.flush()
-    _sync(
-      temporary
-    )  # Before the rename: a name that points at unwritten blocks is worse than none.
+    _sync(temporary)  # Before the rename: a name that points at unwritten blocks is worse than none.
     tf.io.gfile.rename(temporary, path, overwrite=True)
   except BaseException:
     _remove(temporary)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 import dataclasses
+from collections.abc import Collection
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

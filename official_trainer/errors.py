@@ -55,9 +55,7 @@ class Problem:
   origin: Origin | None = None
 
   def __str__(self) -> str:
-    source = (
-      f"   (from {self.origin})" if self.origin is not None and self.origin != DEFAULT else ""
-    )
+    source = f"   (from {self.origin})" if self.origin is not None and self.origin != DEFAULT else ""
     first, *rest = self.message.splitlines() or [""]
     lines = [f"{self.path}: {first}", *(f"  {line}" for line in rest)]
     return "\n".join(lines) + source
@@ -91,6 +89,10 @@ class ConfigError(ValueError):
 
 class CheckpointMismatch(ValueError):
   """A checkpoint does not fit the model it is read into."""
+
+
+class BrokenCheckpoint(ValueError):
+  """A checkpoint's files are not what its manifest says, or there is nothing whole to go on from."""
 
 
 class TrainingDiverged(RuntimeError):

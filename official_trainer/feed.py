@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+import contextlib
 import dataclasses
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
-from absl import logging
 import tensorflow as tf
+from absl import logging
 
+from official_trainer.config import foreign
 from official_trainer.data.config import DataConfig
 from official_trainer.data.indexed import Anchor, IndexedInput, evaluation_dataset
 from official_trainer.data.padding import Batch, pad_batches
 from official_trainer.data.pipeline import skip_to
 from official_trainer.distribute.replicas import split_global_batch
+from official_trainer.errors import ConfigError
 from official_trainer.task import Task
+
+# Fields of DataConfig that only a task's own tf.data pipeline reads.
+_PIPELINE_SETTINGS = (
+  "cache",
+  "cycle_length",
+  "block_length",
+  "ram_budget",
+  "deterministic",
+  "prefetch_buffer_size",
+  "autotune_algorithm",
+)
 
 
 class Feed(abc.ABC):
@@ -26,7 +40,7 @@ class Feed(abc.ABC):
   # One line for the log: whether a resumed run sees the examples that an uninterrupted one would have seen.
   position: str
   exact: bool
-  # Whether the data have no end, whatever the step.
+  # Whether the dataset made last is known to have no end.
   endless = False
 
   @abc.abstractmethod
@@ -36,6 +50,19 @@ class Feed(abc.ABC):
   @abc.abstractmethod
   def to_replicas(self, inputs: Any) -> Batch:
     """Splits what `next(iterator)` gave over the replicas. Runs in cross-replica context, traced."""
+
+  def awaited(self, inputs: Any) -> contextlib.AbstractContextManager[Any]:
+    """Makes the ops of its body wait for the inputs, where the data may end.
+
+    Ops that need no inputs, such as counters, would run at the end of the data nevertheless, and count a step that
+    never was. Endless data are spared the waiting, which costs a few per cent of a small step.
+    """
+    leaves = [] if self.endless else tf.nest.flatten(inputs, expand_composites=True)
+    return tf.control_dependencies([leaf for leaf in leaves if tf.is_tensor(leaf)])
+
+  def inputs_spec(self) -> Any:
+    """Returns the specs of the inputs of the task's steps; None where they are not known before training."""
+    return None
 
 
 class _GlobalFeed(Feed):
@@ -48,6 +75,9 @@ class _GlobalFeed(Feed):
 
   def to_replicas(self, inputs: Any) -> Batch:
     return split_global_batch(self._strategy, inputs)
+
+  def inputs_spec(self) -> Any:
+    return self.dataset(0).element_spec.inputs
 
 
 class IndexedFeed(_GlobalFeed):
@@ -79,6 +109,7 @@ class SkippingFeed(_GlobalFeed):
     dataset = self._build()
     if step:
       dataset = skip_to(dataset, step)
+    self.endless = _is_endless(dataset)
     return pad_batches(dataset, batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
 
 
@@ -95,7 +126,9 @@ class RestartingFeed(_GlobalFeed):
 
   def dataset(self, step: int) -> tf.data.Dataset:
     del step
-    return pad_batches(self._build(), batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
+    dataset = self._build()
+    self.endless = _is_endless(dataset)
+    return pad_batches(dataset, batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
 
 
 class EvaluationFeed(_GlobalFeed):
@@ -122,7 +155,9 @@ class DistributedFeed(Feed):
     self._distribute = distribute
 
   def dataset(self, step: int) -> Any:
-    return self._distribute(step)
+    dataset = self._distribute(step)
+    self.endless = _is_endless(dataset)
+    return dataset
 
   def to_replicas(self, inputs: Any) -> Batch:
     return Batch(inputs, None)
@@ -136,6 +171,7 @@ class SuppliedFeed(Feed):
 
   def __init__(self, dataset: Any):
     self._dataset = dataset
+    self.endless = _is_endless(dataset)
 
   def dataset(self, step: int) -> Any:
     del step
@@ -179,6 +215,7 @@ def train_feed(
     feed_cls = RestartingFeed if params.resume == "none" else SkippingFeed
     return feed_cls(strategy, build, params.global_batch_size)
   _require_batch_size(params, "task.train_data")
+  _refuse_pipeline_settings(params, "task.train_data")
   indexed = IndexedInput(
     source,
     global_batch_size=params.global_batch_size,
@@ -218,11 +255,34 @@ def validation_feed(
 
 def _settled(params: DataConfig, seed: int, *, is_training: bool) -> DataConfig:
   """Fills in what the config left open: the run's seed, and what the data are for."""
+  params = foreign.read(DataConfig, params)
   return dataclasses.replace(
     params,
     seed=seed if params.seed is None else params.seed,
     is_training=is_training if params.is_training is None else params.is_training,
   )
+
+
+def _refuse_pipeline_settings(params: DataConfig, path: str) -> None:
+  """Names settings of `tf.data` pipelines that a source has no use for."""
+  if params.enable_tf_data_service:
+    raise ConfigError.of(
+      f"{path}.enable_tf_data_service",
+      "excludes exact resume, and a source's batches are computed from the step. Leave it off, or give the task a"
+      " build_inputs() that uses the service and set resume=none.",
+    )
+  default = DataConfig()
+  idle = [name for name in _PIPELINE_SETTINGS if getattr(params, name) != getattr(default, name)]
+  if idle:
+    logging.warning("%s: %s have no effect on a source with access by index.", path, ", ".join(idle))
+
+
+def _is_endless(dataset: Any) -> bool:
+  """Says whether a dataset, distributed or not, or a structure of them, is known to have no end."""
+  if not isinstance(dataset, (tf.data.Dataset, tf.distribute.DistributedDataset)):
+    return False
+  cardinality = dataset.cardinality
+  return int(cardinality() if callable(cardinality) else cardinality) == tf.data.INFINITE_CARDINALITY
 
 
 def _whole_input() -> tf.distribute.InputContext:

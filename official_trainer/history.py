@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 

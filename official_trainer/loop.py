@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
 import contextlib
 import dataclasses
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from absl import logging
 import orbit
 import tensorflow as tf
+from absl import logging
 
 from official_trainer.actions.event import TRAIN, VALIDATION, Actions, Event, scalars_of
 from official_trainer.cadence import Cadence
@@ -130,7 +130,7 @@ class Loop(orbit.Controller):
         logs = self._evaluate_once(eval_steps)
       while self._state.step < train_steps and not self.input_ended:
         self._train_once(cadence, save_at_end=True)
-        if cadence.evaluates(self._state.step):
+        if cadence.evaluates(self._state.step) and self._state.host.last_eval_step < self._state.step:
           logs = self._evaluate_once(eval_steps)
       if logs is None or self._state.host.last_eval_step < self._state.step:
         logs = self._evaluate_once(eval_steps)
@@ -178,21 +178,23 @@ class Loop(orbit.Controller):
     step = self._state.step
     ended = step < goal
     if ended and step == 0:
-      raise ValueError("the training data are empty: not one batch came. Check task.train_data (split, files, batch size).")
+      raise ValueError(
+        "the training data are empty: not one batch came. Check task.train_data (split, files, batch size)."
+      )
     if ended:
       self._ended_at = step
       logging.error(
         "The training data ended at step %d; %d steps were asked for. The run stops here.", step, cadence.train_steps
       )
-    if step == start:
-      return
+    # Data that end exactly where a loop did leave nothing to train, but a step to be saved and perhaps to be reported.
+    reports = (cadence.reports(step) or ended) and self._state.host.history.find(step, TRAIN) is None
     event = Event(
       step=step,
       mode=TRAIN,
       output=output,
       metrics=scalars_of(output),
-      timings=self._speed(step - start, elapsed, cadence.reports(step) or ended),
-      reports=cadence.reports(step) or ended,
+      timings=self._speed(step - start, elapsed, reports),
+      reports=reports,
       saves=ended or (cadence.saves(step) and (save_at_end or step < cadence.train_steps)),
     )
     self._compiled = True
@@ -212,7 +214,9 @@ class Loop(orbit.Controller):
   def _open_window(self) -> None:
     window = self._state.host.window
     trainer = self._train_and_eval
-    if window is not None and not self._compiled:
+    if window is not None:
+      # After a restart the accumulators are those of a new process; after an evaluation, those that the model shares
+      # between both modes were reset.
       write_window(trainer.strategy, [*trainer.train_metrics, trainer.train_loss], window)
     trainer.keep_window(window is not None)
 

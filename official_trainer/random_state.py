@@ -1,37 +1,40 @@
 """Randomness as a function of the step (foundation F2).
 
-tf-keras layers such as `Dropout` draw from a `tf.random.Generator` each, and tf-keras leaves the generators' state out of
-checkpoints. Instead of saving it, the trainer assigns it at the start of every training step from (seed, step, replica,
-generator), so that a step can be replayed, and a resumed run draws what the uninterrupted run would have drawn.
+tf-keras layers such as `Dropout` draw from a `tf.random.Generator` each, and tf-keras leaves the generators' state out
+of checkpoints. Instead of saving it, the trainer assigns it at the start of every training step from (seed, step,
+replica, generator), so that a step can be replayed, and a resumed run draws what the uninterrupted run would have
+drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import dataclasses
 import random
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tf_keras
 
 # Ops that draw from a hidden, unsaved state. The Stateless* family and Generator ops are not among them.
-STATEFUL_RANDOM_OPS = frozenset({
-  "RandomUniform",
-  "RandomUniformInt",
-  "RandomStandardNormal",
-  "TruncatedNormal",
-  "ParameterizedTruncatedNormal",
-  "RandomShuffle",
-  "RandomGamma",
-  "RandomPoisson",
-  "RandomPoissonV2",
-  "Multinomial",
-  "RandomCrop",
-  "SampleDistortedBoundingBox",
-  "SampleDistortedBoundingBoxV2",
-  "StatefulRandomBinomial",
-})
+STATEFUL_RANDOM_OPS = frozenset(
+  {
+    "RandomUniform",
+    "RandomUniformInt",
+    "RandomStandardNormal",
+    "TruncatedNormal",
+    "ParameterizedTruncatedNormal",
+    "RandomShuffle",
+    "RandomGamma",
+    "RandomPoisson",
+    "RandomPoissonV2",
+    "Multinomial",
+    "RandomCrop",
+    "SampleDistortedBoundingBox",
+    "SampleDistortedBoundingBoxV2",
+    "StatefulRandomBinomial",
+  }
+)
 
 _MASK64 = (1 << 64) - 1
 _REPLICA_STRIDE = np.int64(0x1E3779B97F4A7C15)
@@ -91,7 +94,19 @@ class StatefulOp:
   where: str
 
   def __str__(self) -> str:
-    return f"{self.kind} ({self.name}) at {self.where}"
+    return f"{self.kind} at {self.where}"
+
+
+def unsaved_randomness(graph: tf.Graph) -> str | None:
+  """Says which ops of a traced step make a resumed run differ, and what to do about it; None if there are none."""
+  found = dict.fromkeys(str(op) for op in stateful_random_ops(graph))  # Each replica has its copy of an op.
+  if not found:
+    return None
+  return (
+    "the training step draws from random state that no checkpoint holds, so that a resumed run will differ:\n  "
+    + "\n  ".join(found)
+    + "\nUse tf-keras layers, or tf.random.stateless_* with a seed made from the step."
+  )
 
 
 def stateful_random_ops(graph: tf.Graph) -> Sequence[StatefulOp]:
@@ -118,14 +133,25 @@ def _user_line(op: tf.Operation) -> str:
 
 
 def _generators_of(model: tf.Module) -> list[tf.random.Generator]:
-  """Collects each layer's generator in the order of the model's submodules (fixed by construction)."""
+  """Collects each layer's generator, in the order in which the layers were attached to the model."""
   generators: list[tf.random.Generator] = []
-  for layer in model.submodules:
-    holder = getattr(layer, "_random_generator", None)
+  for module in _modules_of(model):
+    holder = getattr(module, "_random_generator", None)
     generator = getattr(holder, "_generator", None)
     if generator is not None and not any(generator is known for known in generators):
       generators.append(generator)
   return generators
+
+
+def _modules_of(model: tf.Module) -> Iterator[tf.Module]:
+  # `model.submodules` fails on recurrent cells with dropout, whose cache of masks has keys that cannot be sorted.
+  if not isinstance(model, tf_keras.layers.Layer):
+    yield from (model, *model.submodules)
+    return
+  for module in model._flatten_modules():  # noqa: SLF001  # What tf-keras collects weights by.
+    yield module
+    if not isinstance(module, tf_keras.layers.Layer):
+      yield from module.submodules
 
 
 def _mix(seed: int, index: int) -> int:

@@ -9,7 +9,7 @@ import os
 import tensorflow as tf
 
 from official_trainer.atomic import write_text
-from official_trainer.errors import ConfigError, Problem
+from official_trainer.errors import ConfigError
 from official_trainer.random_state import draw_seed
 
 _FILE = "run.json"
@@ -19,7 +19,7 @@ _FORMAT_VERSION = 1
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunRecord:
   """Attributes:
-    seed: the seed that everything random of this run comes from, in [0, 2**31).
+  seed: the seed that everything random of this run comes from, in [0, 2**31).
   """
 
   seed: int
@@ -45,7 +45,9 @@ def load_record(model_dir: str | None) -> RunRecord | None:
   try:
     return RunRecord(seed=int(json.loads(text)["seed"]))
   except (ValueError, KeyError, TypeError) as error:
-    raise ConfigError.of("--model_dir", f"{path} cannot be read ({error}); it holds the run's seed. Restore it, or use a new folder.") from error
+    raise ConfigError.of(
+      "--model_dir", f"{path} cannot be read ({error}); it holds the run's seed. Restore it, or use a new folder."
+    ) from error
 
 
 def settled_seed(seed: int | None, model_dir: str | None) -> int:
@@ -63,8 +65,8 @@ def settled_seed(seed: int | None, model_dir: str | None) -> int:
     return draw_seed() if seed is None else seed
   if seed is not None and seed != record.seed:
     raise ConfigError.of(
-          "runtime.seed",
-          f"the run in {model_dir} was started with seed {record.seed}, the config says {seed}. A run keeps its seed:"
-          " leave it unset, set the recorded one, or use another --model_dir.",
-        )
+      "runtime.seed",
+      f"the run in {model_dir} was started with seed {record.seed}, the config says {seed}. A run keeps its seed:"
+      " leave it unset, set the recorded one, or use another --model_dir.",
+    )
   return record.seed

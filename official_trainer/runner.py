@@ -13,13 +13,14 @@ from official_trainer import registry
 from official_trainer.atomic import write_text
 from official_trainer.checkpoint.best import build_best_checkpoints
 from official_trainer.config import gin_bindings
+from official_trainer.config.checks import EVALUATING_MODES, TRAINING_MODES
 from official_trainer.config.drift import changed_keys
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError
 from official_trainer.random_state import seed_everything
 from official_trainer.run_record import RunRecord, settled_seed
-from official_trainer.session import EVALUATING_MODES, TRAINING_MODES, RunResult, Session
+from official_trainer.session import RunResult, Session
 from official_trainer.task import Task
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
@@ -202,7 +203,9 @@ def require_keras_model(model: Any, task: Task) -> tf_keras.Model:
     return model
   kind = f"{type(model).__module__}.{type(model).__qualname__}"
   hint = " That is Keras 3; build it with `import tf_keras`." if kind.startswith("keras.") else ""
-  raise ConfigError.of("task.task_class", f"{type(task).__name__}.build_model() must return a tf_keras.Model, got {kind}.{hint}")
+  raise ConfigError.of(
+    "task.task_class", f"{type(task).__name__}.build_model() must return a tf_keras.Model, got {kind}.{hint}"
+  )
 
 
 def _as_code(text: str) -> str:

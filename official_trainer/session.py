@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
 import os
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,9 +23,10 @@ from official_trainer.checkpoint.best import best_metric_names
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.restoring import restore_exactly
 from official_trainer.checkpoint.store import CheckpointStore, new_checkpoints
+from official_trainer.config.checks import EVALUATING_MODES, MODES, TRAINING_MODES, model_dir_problems
 from official_trainer.config.nearest import meant
 from official_trainer.config.trainer import TrainerConfig
-from official_trainer.errors import CheckpointMismatch, ConfigError, Problem
+from official_trainer.errors import BrokenCheckpoint, CheckpointMismatch, ConfigError, Problem
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
 from official_trainer.start import UNUSED_BY_EVALUATION, Start
@@ -33,10 +35,6 @@ from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer
 from official_trainer.writers.console import Console
 from official_trainer.writers.plots import plot_history
-
-TRAINING_MODES = ("train", "train_and_eval", "train_and_post_eval")
-EVALUATING_MODES = ("eval", "train_and_eval", "train_and_post_eval", "continuous_eval")
-MODES = (*TRAINING_MODES, "eval", "continuous_eval")
 
 _POLL_SECS = 1.0
 
@@ -117,10 +115,12 @@ class Session:
       clock: returns seconds.
 
     Raises:
-      ConfigError: if the mode is unknown or `loop_cls` is no Loop.
+      ConfigError: if the mode is unknown, `loop_cls` is no Loop, or checkpoints in `model_dir` could not be read back.
     """
     if mode not in MODES:
       raise ConfigError.of("--mode", f"must be one of {', '.join(MODES)}, got {mode!r}.")
+    if problems := model_dir_problems(model_dir):
+      raise ConfigError(problems)
     if not issubclass(loop_cls, Loop):
       raise ConfigError.of("controller_cls", f"must be a subclass of official_trainer.loop.Loop, got {loop_cls}.")
     self._trainer = trainer
@@ -151,7 +151,9 @@ class Session:
       note=console.note,
       warn=console.warn,
     )
-    self._saver = SaveCheckpoint(self._state, self._store)
+    # Where divergence is let pass, it is still not saved.
+    unchecked = options.recovery_max_trials < 0
+    self._saver = SaveCheckpoint(self._state, self._store, self._finite.non_finite_names if unchecked else None)
     self._loop = loop_cls(
       trainer=trainer,
       cadence=Cadence(
@@ -190,12 +192,15 @@ class Session:
         if post_eval:
           logs = self._loop.evaluate(self._options.validation_steps)
         self._loop.finish()
+    except BaseException:
+      # A save that was begun before the error is good: the next start must find it whole.
+      with contextlib.suppress(Exception):  # The error being raised says more than one of that save.
+        self._store.wait()
+      raise
     finally:
       self._console.stop()
       self._writer.close()
-    return RunResult(
-      model=self._trainer.model, state=self._state, logs=dict(logs or {}), model_dir=self._model_dir
-    )
+    return RunResult(model=self._trainer.model, state=self._state, logs=dict(logs or {}), model_dir=self._model_dir)
 
   def _build_actions(self, train_actions: Sequence[Action], eval_actions: Sequence[Action]) -> Actions:
     """The order of side effects, written once."""
@@ -234,9 +239,7 @@ class Session:
         self._writer.text(state.step, tag, markdown)
     self._console.start(state.step, options.train_steps)
     if self._mode == "train_and_eval":
-      return self._loop.train_and_evaluate(
-        options.train_steps, options.validation_steps, options.validation_interval
-      )
+      return self._loop.train_and_evaluate(options.train_steps, options.validation_steps, options.validation_interval)
     self._loop.train(options.train_steps)
     if self._mode == "train_and_post_eval":
       return self._loop.evaluate(options.validation_steps)
@@ -251,10 +254,10 @@ class Session:
     reported = self._trainer.rehearse_evaluation()
     problems = [
       Problem(
-        "trainer.best_checkpoint_eval_metric",
+        key,
         f"{name!r} is not reported by the evaluation.{meant(name, reported)} Reported: {', '.join(reported)}.",
       )
-      for name in wanted
+      for key, name in wanted.items()
       if name not in reported
     ]
     if problems:
@@ -289,7 +292,7 @@ class Session:
       try:
         manifest.verify(prefix)
         restore_exactly(self._state.checkpoint, prefix, unused_roots=UNUSED_BY_EVALUATION)
-      except (manifest.BrokenCheckpoint, CheckpointMismatch, tf.errors.OpError) as error:
+      except (BrokenCheckpoint, CheckpointMismatch, tf.errors.OpError) as error:
         if tf.io.gfile.exists(manifest.manifest_path(prefix)):
           raise
         self._console.warn(f"{prefix} vanished while it was read ({error}); going on with the next one.")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from absl import logging
 import tensorflow as tf
+from absl import logging
 
 from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.locate import find_checkpoint, is_model_only, recorded_step
@@ -13,6 +13,9 @@ from official_trainer.checkpoint.restoring import restore_exactly, restore_match
 from official_trainer.checkpoint.store import CheckpointStore
 from official_trainer.errors import ConfigError, TrainingDiverged
 from official_trainer.trainer import Trainer
+
+UNUSED_BY_EVALUATION = ("optimizer",)
+"""Roots of a checkpoint that an evaluation, which has no optimizer, leaves alone."""
 
 
 class Start:
@@ -65,7 +68,10 @@ class Start:
       self._note(f"resumed at step {step} from {self._store.directory}")
       return True
     if self._checkpoint is not None:
-      self._load(self._checkpoint, "--checkpoint")
+      prefix = self._load(self._checkpoint, "--checkpoint", unused_roots=())
+      self._state.host.best.clear()  # The best weights of that run are in its own folder.
+      if not tf.io.gfile.exists(manifest.manifest_path(prefix)):
+        self._state.global_step.assign(0)  # Weights alone, or another program's: a run of its own begins.
       self._note(f"started from {self._checkpoint} at step {self._state.step}")
     elif (foreign := self._store.foreign_checkpoint()) is not None:
       self._load_foreign(foreign)
@@ -84,7 +90,7 @@ class Start:
       self._warn(f"{path} holds no checkpoint: untrained weights are evaluated.")
       self._trainer.initialize()
       return
-    self._load(path, "--checkpoint" if self._checkpoint else "--model_dir")
+    self._load(path, "--checkpoint" if self._checkpoint else "--model_dir", unused_roots=UNUSED_BY_EVALUATION)
 
   def require_finite(self) -> None:
     """Raises TrainingDiverged if the state that training would start from is not finite."""
@@ -94,8 +100,8 @@ class Start:
         what=f"{len(names)} variables are not finite before the first step: {', '.join(names[:5])}",
       )
 
-  def _load(self, path: str, flag: str) -> None:
-    """Restores the checkpoint that `path` means: a whole state, or weights only."""
+  def _load(self, path: str, flag: str, *, unused_roots: Sequence[str]) -> str:
+    """Restores the checkpoint that `path` means, a whole state or weights only, and returns its prefix."""
     prefix = find_checkpoint(path)
     if prefix is None:
       raise ConfigError.of(flag, f"there is no checkpoint at {path!r}. Train first, or give another path.")
@@ -106,13 +112,16 @@ class Start:
       self._state.global_step.assign(recorded_step(prefix))
     elif tf.io.gfile.exists(manifest.manifest_path(prefix)):
       manifest.verify(prefix)
-      restore_exactly(self._state.checkpoint, prefix)
+      restore_exactly(self._state.checkpoint, prefix, unused_roots=unused_roots)
       self._state.unpack()
     else:
       self._load_foreign(prefix)
+    return prefix
 
   def _load_foreign(self, prefix: str) -> None:
     self._warn(f"{prefix} has no manifest: another program wrote it. Its weights and its step are used.")
+    # Every weight, then what else fits: weights that stay random must not pass for pretrained ones.
+    restore_exactly(tf.train.Checkpoint(model=self._state.model), prefix, unused_roots=None)
     restore_matching(self._state.checkpoint, prefix)
     self._state.ema.reset()
     self._state.host.clear()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 import contextlib
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import logging
 import tensorflow as tf
 import tf_keras
+from absl import logging
 
 from official_trainer.data.source import RandomAccessSource
 from official_trainer.optim.build import build_optimizer
@@ -133,9 +133,7 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
 
     return dataset_from_source(source, params, input_context)
 
-  def build_losses(
-    self, labels: Any, model_outputs: Any, aux_losses: Sequence[tf.Tensor] | None = None
-  ) -> tf.Tensor:
+  def build_losses(self, labels: Any, model_outputs: Any, aux_losses: Sequence[tf.Tensor] | None = None) -> tf.Tensor:
     """Computes the loss on one replica. Runs in replica context, traced: no Python side effects.
 
     Args:
@@ -193,7 +191,11 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
 
   def process_compiled_metrics(self, compiled_metrics: Any, labels: Any, model_outputs: Any, sample_weight: Any = None):
     """Updates the metrics that the model was compiled with, in replica context."""
-    compiled_metrics.update_state(labels, model_outputs, sample_weight=sample_weight)
+    if sample_weight is not None:
+      # tf-keras hands sample weights to `weighted_metrics` only; the mask of an output reaches all metrics.
+      for output in tf.nest.flatten(model_outputs):
+        output._keras_mask = _joint_mask(getattr(output, "_keras_mask", None), sample_weight)  # noqa: SLF001
+    compiled_metrics.update_state(labels, model_outputs)
 
   def train_step(
     self,
@@ -268,12 +270,14 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     return {}
 
   def _replica_loss(self, model, features, labels, outputs, mask) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (this replica's mean loss, its weight), both float32 scalars; the mean is 0 where there are no examples."""
+    """Returns (this replica's mean loss, its weight), float32 scalars; the mean is 0 where there are no examples."""
     presence = tf.ones([_batch_size(features)]) if mask is None else mask
     weight = tf.cast(self.loss_weight(labels, presence), tf.float32)
     aux_losses = model.losses
     if model.compiled_loss:
-      mean = model.compiled_loss(labels, outputs, sample_weight=mask)
+      # tf-keras divides by the number of replicas, for optimizers that sum; the shares do that here.
+      num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+      mean = model.compiled_loss(labels, outputs, sample_weight=mask) * num_replicas
       if mask is not None:
         # tf-keras divides by the padded size; padding contributed nothing to the sum.
         mean *= tf.math.divide_no_nan(tf.cast(tf.size(mask), tf.float32), tf.reduce_sum(mask))
@@ -291,11 +295,13 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
 
   def _report(self, model, metrics, labels, outputs, loss, weight, mask) -> dict[str, tf.Tensor]:
     logs = {self.loss: loss, LOSS_WEIGHT: weight}
-    if metrics:
+    # The model updates the metrics that it has itself: in its call, or as the metrics it was compiled with.
+    own = [metric for metric in metrics or () if not any(metric is known for known in model.metrics)]
+    if own:
       if mask is None:
-        self.process_metrics(metrics, labels, outputs)
+        self.process_metrics(own, labels, outputs)
       else:
-        self.process_metrics(metrics, labels, outputs, sample_weight=mask)
+        self.process_metrics(own, labels, outputs, sample_weight=mask)
     if model.compiled_metrics:
       self.process_compiled_metrics(model.compiled_metrics, labels, outputs, mask)
     return logs
@@ -312,6 +318,13 @@ def _batch_size(features: Any) -> tf.Tensor | int:
   return first.shape[0] if first.shape.rank and first.shape[0] is not None else tf.shape(first)[0]
 
 
+def _joint_mask(known: tf.Tensor | None, mask: tf.Tensor) -> tf.Tensor:
+  """Returns the mask [batch], or [batch, ...] where an output has one already, such as that of padded tokens."""
+  if known is None:
+    return mask
+  return tf.cast(known, mask.dtype) * tf.reshape(mask, [-1] + [1] * (known.shape.rank - 1))
+
+
 def _mean_of(per_example: tf.Tensor, mask: tf.Tensor | None, weight: tf.Tensor) -> tf.Tensor:
   """Sums real examples and divides by the weight; scalars (a mean already) pass."""
   per_example = tf.cast(per_example, tf.float32)
@@ -321,7 +334,8 @@ def _mean_of(per_example: tf.Tensor, mask: tf.Tensor | None, weight: tf.Tensor) 
     per_example = tf.reduce_sum(per_example, axis=list(range(1, per_example.shape.rank)))
   if mask is not None:
     per_example = tf.math.multiply_no_nan(per_example, mask)
-  return tf.math.divide_no_nan(tf.reduce_sum(per_example), weight)
+  # Without examples the sum is 0, and so is the mean; a constant weight leaves a plain division in the graph.
+  return tf.reduce_sum(per_example) / tf.where(weight > 0, weight, tf.ones_like(weight))
 
 
 def _sum_of(aux_losses: Sequence[tf.Tensor] | None) -> tf.Tensor:
@@ -334,4 +348,3 @@ def _share(weight: tf.Tensor) -> tf.Tensor | float:
   if context.num_replicas_in_sync == 1:
     return 1.0
   return tf.math.divide_no_nan(weight, context.all_reduce(tf.distribute.ReduceOp.SUM, weight))
-

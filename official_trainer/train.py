@@ -63,9 +63,7 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     "Gin binding, e.g. 'trainer.train_steps = 10'. Repeatable.",
     flag_values=values,
   )
-  flags.DEFINE_string(
-    "tpu", None, "Name or address of a TPU: sets runtime.tpu.", flag_values=values
-  )
+  flags.DEFINE_string("tpu", None, "Name or address of a TPU: sets runtime.tpu.", flag_values=values)
   flags.DEFINE_string(
     "tf_data_service",
     None,
@@ -85,9 +83,7 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     flag_values=values,
   )
   flags.DEFINE_bool("list_experiments", False, "Print the names and stop.", flag_values=values)
-  flags.DEFINE_bool(
-    "print_config", False, "Print every value with its origin and stop.", flag_values=values
-  )
+  flags.DEFINE_bool("print_config", False, "Print every value with its origin and stop.", flag_values=values)
   flags.DEFINE_bool("quiet", False, "Print warnings and errors only.", flag_values=values)
 
 
@@ -116,6 +112,7 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> int:
     return _run(values)
   except (
     ConfigError,
+    errors.BrokenCheckpoint,
     errors.CheckpointMismatch,
     errors.TrainingDiverged,
     errors.Preempted,
@@ -180,11 +177,9 @@ def _load(values: flags.FlagValues) -> loading.LoadedExperiment:
     if values.mode is None:
       missing.append(Problem("--mode", f"must be given: one of {', '.join(checks.MODES)}."))
     if not values.model_dir:
-      missing.append(
-        Problem(
-          "--model_dir", "must be given: the folder of the run, e.g. --model_dir=runs/digits."
-        )
-      )
+      missing.append(Problem("--model_dir", "must be given: the folder of the run, e.g. --model_dir=runs/digits."))
+    else:
+      missing += checks.model_dir_problems(values.model_dir)
   try:
     loaded = loading.load(
       experiment=values.experiment,

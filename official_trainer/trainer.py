@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import logging
 import gin
 import orbit
 import tensorflow as tf
 import tf_keras
+from absl import logging
 
 from official_trainer.checkpoint.best import best_metric_names, lookup, names_of
 from official_trainer.config import foreign
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.indexed import Anchor
 from official_trainer.data.padding import Batch
+from official_trainer.distribute.compilation import compiled_step, run_options
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.distribute.replicas import (
   average_statistics,
@@ -25,10 +26,11 @@ from official_trainer.distribute.replicas import (
 )
 from official_trainer.errors import ConfigError
 from official_trainer.feed import Feed, SuppliedFeed, train_feed, validation_feed
+from official_trainer.metrics.compiled import model_metrics
 from official_trainer.optim.build import applied_learning_rate, build_slots
 from official_trainer.optim.ema import Ema, NoEma
 from official_trainer.optim.foreign import without_averaging
-from official_trainer.random_state import StepKeyedRandom, draw_seed, stateful_random_ops
+from official_trainer.random_state import StepKeyedRandom, draw_seed, unsaved_randomness
 from official_trainer.state import TrainState
 from official_trainer.task import LOSS_WEIGHT
 
@@ -118,13 +120,12 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     self._eval_batches = tf.Variable(
       0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, name="eval_batches"
     )
-    model_metrics = list(getattr(model, "metrics", []))
     self._train_metrics: list[tf_keras.metrics.Metric] = []
     self._validation_metrics: list[tf_keras.metrics.Metric] = []
     if train:
-      self._init_training(train_dataset, model_metrics)
+      self._init_training(train_dataset)
     if evaluate:
-      self._init_evaluation(validation_dataset, model_metrics)
+      self._init_evaluation(validation_dataset)
 
   # ---- What it is made of -------------------------------------------------------------------------------------------
 
@@ -216,11 +217,21 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     """Seeks the input to the global step, and resets the metrics at the start of a report. Runs eagerly."""
     step = self._state.step
     if self._train_iter is None or step != self._next_input_step:
-      self.train_dataset = self._train_input.dataset(step)
+      self._train_dataset, self._train_iter = self._train_input.dataset(step), None
     self._next_input_step = step
     if not self._keep_window:
       for metric in [*self.train_metrics, self.train_loss]:
         metric.reset_state()
+
+  @property
+  def train_dataset(self) -> Any:
+    """The present training dataset. One that is set is used in place of the task's, as one given to the constructor."""
+    return self._train_dataset
+
+  @train_dataset.setter
+  def train_dataset(self, dataset: Any) -> None:
+    self._train_input = SuppliedFeed(dataset)
+    self._train_dataset, self._train_iter = dataset, None
 
   def train(self, num_steps: tf.Tensor) -> Mapping[str, Any] | None:
     """Does `num_steps` updates and returns what `train_loop_end` returns."""
@@ -238,11 +249,13 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
   def train_step(self, iterator: Any) -> None:
     """Does one update. Runs in cross-replica context, traced."""
-    batch = self._train_input.to_replicas(self.next_train_inputs(iterator))
+    inputs = self.next_train_inputs(iterator)
+    batch = self._train_input.to_replicas(inputs)
     self.strategy.run(self._replica_train_step, args=(batch,), options=self._run_options)
-    self.global_step.assign_add(1)
-    average_statistics(self.strategy, self._statistics)
-    self._state.ema.update(self.global_step)
+    with self._train_input.awaited(inputs):
+      self.global_step.assign_add(1)
+      average_statistics(self.strategy, self._statistics)
+      self._state.ema.update(self.global_step)
 
   def train_loop_end(self) -> dict[str, Any]:
     """Returns the metrics since the start of the report, and the learning rate of the last update. Runs eagerly."""
@@ -251,25 +264,19 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     return logs
 
   def _replica_train_step(self, batch: Batch) -> None:
-    self._random.assign(self.global_step)
-    logs = self._task_train_step(
-      batch.inputs, model=self.model, optimizer=self.optimizer, metrics=self.train_metrics, **_mask_of(batch)
-    )
-    self._check_randomness()
-    _update_loss(self._train_loss, logs, self.task.loss, batch)
+    with self._train_input.awaited(batch):
+      self._random.assign(self.global_step)
+      logs = self._task_train_step(
+        batch.inputs, model=self.model, optimizer=self.optimizer, metrics=self.train_metrics, **_mask_of(batch)
+      )
+      self._check_randomness()
+      _update_loss(self._train_loss, logs, self.task.loss, batch)
 
   def _check_randomness(self) -> None:
     """Names random ops whose state no checkpoint can hold. Runs while the step is traced."""
-    if tf.executing_eagerly():
+    text = None if tf.executing_eagerly() else unsaved_randomness(tf.compat.v1.get_default_graph())
+    if text is None:
       return
-    found = stateful_random_ops(tf.compat.v1.get_default_graph())
-    if not found:
-      return
-    text = (
-      "the training step draws from random state that no checkpoint holds, so that a resumed run will differ:\n  "
-      + "\n  ".join(str(op) for op in found)
-      + "\nUse tf-keras layers, or tf.random.stateless_* with a seed made from the step."
-    )
     if self._options.exact_resume:
       raise ValueError(f"trainer.exact_resume is set, but {text}")
     logging.warning("%s", text[0].upper() + text[1:])
@@ -296,8 +303,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
   def next_eval_inputs(self, iterator: Any) -> tuple[Any, dict[str, Any]]:
     """Returns the inputs of one evaluation step and logs that stay on the host. Runs on the host, traced.
 
-    The logs are merged with those of `task.validation_step` and reach `task.aggregate_logs`: for what accelerators cannot
-    take, such as string ids.
+    The logs are merged with those of `task.validation_step` and reach `task.aggregate_logs`: for what accelerators
+    cannot take, such as string ids.
     """
     return next(iterator), {}
 
@@ -306,7 +313,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     inputs, passthrough_logs = self.next_eval_inputs(iterator)
     batch = self._validation_input.to_replicas(inputs)
     outputs = self.strategy.run(self._replica_eval_step, args=(batch,))
-    self._eval_batches.assign_add(1)
+    with self._validation_input.awaited(inputs):
+      self._eval_batches.assign_add(1)
     logs = tf.nest.map_structure(self.strategy.experimental_local_results, outputs)
     if clash := sorted(set(logs) & set(passthrough_logs)):
       logging.warning(
@@ -329,7 +337,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     if self.validation_loss.count.numpy() != 0:
       logs[self.validation_loss.name] = self.validation_loss.result()
     if aggregated_logs:
-      logs.update(self.task.reduce_aggregated_logs(aggregated_logs, global_step=self.global_step))
+      logs.update(self.task.reduce_aggregated_logs(aggregated_logs, global_step=tf.convert_to_tensor(self.global_step)))
     if self._checkpoint_exporter is not None and not self._is_rehearsal:
       self._export_best(logs)
     return logs
@@ -346,16 +354,17 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     exporter = self._checkpoint_exporter
     exporter.maybe_export_checkpoint(self.checkpoint, logs, self._state.step)
     best = exporter.best_ckpt_logs or {}
-    for name in best_metric_names(self._options):
+    for name in best_metric_names(self._options).values():
       if (value := lookup(best, name)) is not None:
         logs[f"best_{name}"] = value
 
   def _replica_eval_step(self, batch: Batch) -> dict[str, Any]:
-    logs = self.task.validation_step(
-      batch.inputs, model=self.model, metrics=self.validation_metrics, **_mask_of(batch)
-    )
-    if self.task.loss in logs:
-      _update_loss(self._validation_loss, logs, self.task.loss, batch)
+    with self._validation_input.awaited(batch):
+      logs = self.task.validation_step(
+        batch.inputs, model=self.model, metrics=self.validation_metrics, **_mask_of(batch)
+      )
+      if self.task.loss in logs:
+        _update_loss(self._validation_loss, logs, self.task.loss, batch)
     return {key: value for key, value in logs.items() if key != LOSS_WEIGHT}
 
   # ---- Construction -------------------------------------------------------------------------------------------------
@@ -367,13 +376,10 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
       average_decay=settings.average_decay,
       start_step=settings.start_step,
       dynamic_decay=settings.dynamic_decay,
-      round_statistics=functools.partial(
-        round_for_exact_mean, num_replicas=self._strategy.num_replicas_in_sync
-      ),
+      round_statistics=functools.partial(round_for_exact_mean, num_replicas=self._strategy.num_replicas_in_sync),
     )
 
-  def _init_training(self, dataset: Any, model_metrics: Sequence[Any]) -> None:
-    self._train_metrics = _with_unique_names([*self.task.build_metrics(training=True), *model_metrics], self._train_loss)
+  def _init_training(self, dataset: Any) -> None:
     if dataset is not None:
       self._train_input: Feed = SuppliedFeed(dataset)
     else:
@@ -387,12 +393,10 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
       )
     if self._options.exact_resume and not self._train_input.exact:
       raise ValueError(f"trainer.exact_resume is set, but {self._train_input.position}.")
+    self._train_metrics = self._metrics_of(self.task.build_metrics(training=True), self._train_input, self._train_loss)
     self._next_input_step = 0
-    self._run_options = _run_options(self._runtime)
-    # Compiled here, once: inside the step it would be a new function, and a new compilation, for every trace.
-    self._task_train_step = (
-      tf.function(self.task.train_step, jit_compile=True) if self._runtime.enable_xla else self.task.train_step
-    )
+    self._run_options = run_options(self._runtime)
+    self._task_train_step = compiled_step(self.task.train_step, self._runtime, self._strategy)
     orbit.StandardTrainer.__init__(
       self,
       dataset,
@@ -403,11 +407,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
       ),
     )
 
-  def _init_evaluation(self, dataset: Any, model_metrics: Sequence[Any]) -> None:
+  def _init_evaluation(self, dataset: Any) -> None:
     self._is_rehearsal = False
-    self._validation_metrics = _with_unique_names(
-      [*self.task.build_metrics(training=False), *model_metrics], self._validation_loss
-    )
     if dataset is not None:
       self._validation_input: Feed = SuppliedFeed(dataset)
     else:
@@ -418,6 +419,9 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
         seed=self._seed,
         distribute=self.distribute_dataset,
       )
+    self._validation_metrics = self._metrics_of(
+      self.task.build_metrics(training=False), self._validation_input, self._validation_loss
+    )
     orbit.StandardEvaluator.__init__(
       self,
       self._validation_input.dataset(0),
@@ -426,6 +430,16 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
         use_tf_while_loop=self._options.eval_tf_while_loop,
       ),
     )
+
+  def _metrics_of(
+    self, task_metrics: Sequence[tf_keras.metrics.Metric], feed: Feed, loss: tf_keras.metrics.Metric
+  ) -> list[tf_keras.metrics.Metric]:
+    """Returns the metrics of the task and those of the model, each with a name of its own."""
+    metrics = [*task_metrics, *model_metrics(self.model, feed.inputs_spec)]
+    names = [metric.name for metric in [*metrics, loss]]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+      raise ValueError(f"each metric needs a name of its own; {twice} are there more than once (of task and model).")
+    return metrics
 
   def _input_anchor(self) -> Anchor:
     """Returns the anchor of the input's position, moved here if the batch size is another than before."""
@@ -458,12 +472,6 @@ def _require_parts(config: Any, train_data: bool, validation_data: bool) -> None
       )
 
 
-def _run_options(runtime: RuntimeConfig) -> tf.distribute.RunOptions:
-  padder = runtime.tpu_enable_xla_dynamic_padder
-  options = {} if padder is None else {"enable_xla_dynamic_padder": padder}
-  return tf.distribute.RunOptions(experimental_xla_options=tf.tpu.XLAOptions(**options))
-
-
 def _mask_of(batch: Batch) -> dict[str, tf.Tensor]:
   # Left out rather than None, so that steps written without the argument work on full batches.
   return {} if batch.mask is None else {"mask": batch.mask}
@@ -481,13 +489,3 @@ def _num_examples(batch: Batch) -> tf.Tensor:
     return tf.reduce_sum(batch.mask)
   sizes = [tf.shape(leaf)[0] for leaf in tf.nest.flatten(batch.inputs) if leaf.shape.rank]
   return sizes[0] if sizes else tf.constant(1)
-
-
-def _with_unique_names(
-  metrics: list[tf_keras.metrics.Metric], loss: tf_keras.metrics.Metric
-) -> list[tf_keras.metrics.Metric]:
-  names = [metric.name for metric in [*metrics, loss]]
-  if twice := sorted({name for name in names if names.count(name) > 1}):
-    raise ValueError(f"each metric needs a name of its own; {twice} are there more than once (task and model metrics).")
-  return metrics
-

@@ -78,9 +78,7 @@ def configure_logical_cpus() -> list[str]:
   cpu = tf.config.list_physical_devices("CPU")[0]
   configured = tf.config.get_logical_device_configuration(cpu) or []
   if len(configured) < LOGICAL_CPUS:
-    tf.config.set_logical_device_configuration(
-      cpu, [tf.config.LogicalDeviceConfiguration()] * LOGICAL_CPUS
-    )
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * LOGICAL_CPUS)
   return [f"/cpu:{index}" for index in range(LOGICAL_CPUS)]
 
 

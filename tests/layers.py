@@ -17,7 +17,7 @@ LAYERS = {
   "config": 0, "registry": 0, "errors": 0, "checkout": 0, "cadence": 0,
   "atomic": 0.5,  # the one way to write a file, which every folder of layer 1 may use
   "distribute": 1, "data": 1, "optim": 1, "checkpoint": 1, "metrics": 1, "writers": 1,
-  "random_state": 1,
+  "random_state": 1, "stop": 1, "signals": 1,
   "state": 2, "history": 2, "task": 2, "multitask": 2, "run_record": 2,
   "loop": 3, "trainer": 3, "feed": 3, "actions": 3, "export": 3, "inspect": 3,
   "runner": 4, "session": 4, "start": 4, "benchmark": 4, "compat": 4, "testing": 4, "launcher": 4,
@@ -27,8 +27,8 @@ LAYERS = {
 # Units that are single files: their own folder is the library's.
 FILES = (
   "registry", "errors", "checkout", "cadence", "atomic", "random_state", "state", "history", "task",
-  "multitask", "run_record", "loop", "trainer", "feed", "runner", "session", "start",
-  "benchmark", "launcher", "train",
+  "multitask", "run_record", "loop", "trainer", "feed", "runner", "session", "start", "stop",
+  "signals", "benchmark", "launcher", "train",
 )  # fmt: skip
 
 # A module imports from lower layers or its own folder. These reach sideways, each for a reason.
@@ -42,9 +42,7 @@ SIDEWAYS = {
 }
 
 # Importing any of these costs seconds, or brings TensorFlow along.
-TENSORFLOW = frozenset(
-  ["tensorflow", "tf_keras", "keras", "orbit", "official", "tensorflow_datasets", "array_record"]
-)
+TENSORFLOW = frozenset(["tensorflow", "tf_keras", "keras", "orbit", "official", "tensorflow_datasets", "array_record"])
 
 DRAWERS = ("utils", "util", "helpers", "helper", "common", "misc")
 
@@ -204,7 +202,7 @@ def _own_problem(module: Module, item: Import, target: str) -> str | None:
     return None
   if unit not in LAYERS:
     return f"imports {target}: {unit!r} has no layer; import names from their module"
-  if is_layer_zero(target):
+  if is_layer_zero(target) or (module.unit == unit and _is_experiment_config(target)):
     return None
   if module.is_package and not item.at_load:
     return None

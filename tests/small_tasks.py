@@ -46,8 +46,9 @@ def deep() -> list[tf_keras.layers.Layer]:
 
 
 def normalised(synchronized: bool) -> list[tf_keras.layers.Layer]:
+  # Without a bias, whose gradient would be rounding noise that Adam blows up.
   return [
-    tf_keras.layers.Dense(8),
+    tf_keras.layers.Dense(8, use_bias=False),
     tf_keras.layers.BatchNormalization(momentum=0.9, synchronized=synchronized),
     tf_keras.layers.ReLU(),
     tf_keras.layers.Dense(1),
@@ -68,9 +69,7 @@ def everything() -> list[tf_keras.layers.Layer]:
 class Regression(Task):
   """Squared error on rows that are held in memory, read by index."""
 
-  def __init__(
-    self, params: Any, *, train: Any = None, validation: Any = None, layers: Layers = linear
-  ):
+  def __init__(self, params: Any, *, train: Any = None, validation: Any = None, layers: Layers = linear):
     super().__init__(params)
     self.train = rows(24) if train is None else train
     self.validation = rows(10, seed=1) if validation is None else validation
@@ -109,9 +108,7 @@ class PipelineRegression(Regression):
     return None
 
   def build_inputs(self, params, input_context=None):
-    dataset = tf.data.Dataset.from_tensor_slices(
-      self.train if params.is_training else self.validation
-    )
+    dataset = tf.data.Dataset.from_tensor_slices(self.train if params.is_training else self.validation)
     batch_size = params.global_batch_size
     if input_context is not None:
       batch_size = input_context.get_per_replica_batch_size(batch_size)
@@ -202,9 +199,7 @@ def evaluate(trainer: Trainer, num_steps: int = -1) -> dict[str, float]:
   return {key: float(value) for key, value in logs.items()}
 
 
-def session(
-  trainer: Trainer, model_dir: Any, mode: str = "train_and_eval", **kwargs: Any
-) -> Session:
+def session(trainer: Trainer, model_dir: Any, mode: str = "train_and_eval", **kwargs: Any) -> Session:
   return Session(
     trainer=trainer,
     options=trainer.config.trainer,
@@ -227,13 +222,8 @@ def bits(trainer: Trainer) -> dict[str, list[bytes]]:
     "slots": slots() if callable(slots) else slots,
     "averages": state.ema.averages,
   }
-  return {
-    name: [value for v in group for value in _replica_bits(trainer, v)]
-    for name, group in groups.items()
-  }
+  return {name: [value for v in group for value in _replica_bits(trainer, v)] for name, group in groups.items()}
 
 
 def _replica_bits(trainer: Trainer, variable: tf.Variable) -> list[bytes]:
-  return [
-    local.numpy().tobytes() for local in trainer.strategy.experimental_local_results(variable)
-  ]
+  return [local.numpy().tobytes() for local in trainer.strategy.experimental_local_results(variable)]

@@ -55,9 +55,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_temporary_one(tmp_path):
   atomic.write_text(path, "old")
   soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
   ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-  resource.setrlimit(
-    resource.RLIMIT_FSIZE, (1_000, hard)
-  )  # As a disk that is full after 1,000 bytes.
+  resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))  # As a disk that is full after 1,000 bytes.
   try:
     with pytest.raises(tf.errors.OpError):
       atomic.write_bytes(path, b"x" * 1_000_000)
@@ -93,9 +91,7 @@ for index in itertools.count():
 @pytest.mark.slow
 def test_killed_in_the_middle_of_writing_the_file_is_whole(tmp_path):
   path = tmp_path / "record.txt"
-  child = subprocess.Popen(
-    [sys.executable, "-c", _WRITE_FOR_EVER, str(path)], stdout=subprocess.PIPE, text=True
-  )
+  child = subprocess.Popen([sys.executable, "-c", _WRITE_FOR_EVER, str(path)], stdout=subprocess.PIPE, text=True)
   try:
     for _ in range(200):
       assert child.stdout.readline() == "\n"

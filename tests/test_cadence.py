@@ -75,9 +75,7 @@ def test_nothing_is_evaluated_before_the_first_step_or_without_an_interval():
 
 
 def test_single_steps_to_save_at_are_stops_of_their_own():
-  cadence = Cadence(
-    train_steps=10, steps_per_loop=10, checkpoint_interval=10, checkpoints_at=(3, 7, 99)
-  )
+  cadence = Cadence(train_steps=10, steps_per_loop=10, checkpoint_interval=10, checkpoints_at=(3, 7, 99))
   assert stops(cadence) == [3, 7, 10]
   assert [cadence.saves(step) for step in (3, 4, 7, 10)] == [True, False, True, True]
   assert not cadence.reports(3)

@@ -12,9 +12,7 @@ HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit", "tensorflow_dat
 def heavy_after(program, *forbidden):
   names = (*HEAVY, *forbidden)
   report = f"\nimport sys\nprint([n for n in {names!r} if n in sys.modules], file=sys.stderr)"
-  done = subprocess.run(
-    [sys.executable, "-c", program + report], capture_output=True, text=True, check=True
-  )
+  done = subprocess.run([sys.executable, "-c", program + report], capture_output=True, text=True, check=True)
   return done.stderr.splitlines()[-1]
 
 

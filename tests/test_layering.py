@@ -44,15 +44,14 @@ GOOD = {
   "official_trainer/trainer.py": "import orbit\nfrom official_trainer import state, task",
   "official_trainer/task.py": "import tf_keras",
   "official_trainer/runner.py": "from official_trainer.trainer import Trainer",
-  "official_trainer/compat/model_garden.py": (
-    "import official.core\nfrom official_trainer.runner import Runner"
-  ),
+  "official_trainer/compat/model_garden.py": ("import official.core\nfrom official_trainer.runner import Runner"),
   "official_trainer/train.py": (
     "from absl import app\nfrom official_trainer.config import loading\n"
     "def main():\n  from official_trainer.runner import Runner"
   ),
   "experiments/manifest.py": "NAMES = {}",
   "experiments/digits/config.py": "from official_trainer.registry import register_experiment",
+  "experiments/letters/config.py": "from official_trainer.experiments.digits.config import cnn",
   "experiments/digits/task.py": "import orbit, official\nfrom official_trainer.task import Task",
 }
 
@@ -77,6 +76,7 @@ def test_a_tree_that_follows_the_design_passes(tmp_path):
     ("optim/schedules.py", "from official.modeling import optimization", "only compat/ and optim"),
     ("config/loading.py", "def f():\n  import tensorflow as tf", "never imports TensorFlow"),
     ("config/loading.py", "from official_trainer.data import indexed", "loads TensorFlow"),
+    ("config/loading.py", "from official_trainer.experiments.digits import config", "never does"),
     ("data/config.py", "import tf_keras", "never imports TensorFlow"),
     ("data/__init__.py", "from official_trainer.data.indexed import X", "loads TensorFlow"),
     ("train.py", "from official_trainer.runner import Runner", "when the run starts"),

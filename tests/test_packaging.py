@@ -88,9 +88,7 @@ def test_a_source_distribution_builds_the_same_wheel(tmp_path, wheel):
   with tarfile.open(archive) as tar:
     names = {name.partition("/")[2] for name in tar.getnames()}
   expected = {
-    path.removeprefix("official_trainer/")
-    if path.startswith("official_trainer/experiments/")
-    else path
+    path.removeprefix("official_trainer/") if path.startswith("official_trainer/experiments/") else path
     for path in source_files()
   }
   assert expected <= names
@@ -102,9 +100,7 @@ def test_an_installed_wheel_finds_its_experiments_beside_a_users_own(user):
     "import experiments, official_trainer, official_trainer.experiments.manifest as manifest;"
     "print(experiments.OWNER, official_trainer.__file__, manifest.__file__, sep='|')"
   )
-  owner, library, manifest = run(
-    sys.executable, "-c", code, cwd=user["home"], PYTHONPATH=str(user["site"])
-  ).split("|")
+  owner, library, manifest = run(sys.executable, "-c", code, cwd=user["home"], PYTHONPATH=str(user["site"])).split("|")
   assert owner == "the user"
   assert Path(library).is_relative_to(user["site"])
   assert Path(manifest.strip()).is_relative_to(user["site"])
@@ -113,9 +109,7 @@ def test_an_installed_wheel_finds_its_experiments_beside_a_users_own(user):
 @pytest.mark.slow
 def test_the_console_script_of_an_installed_wheel_lists_the_experiments(user):
   script = user["site"] / "bin" / "official-trainer"
-  listed = run(
-    sys.executable, script, "--list_experiments", cwd=user["home"], PYTHONPATH=str(user["site"])
-  )
+  listed = run(sys.executable, script, "--list_experiments", cwd=user["home"], PYTHONPATH=str(user["site"]))
   assert "digits/cnn" in listed
 
 

@@ -48,9 +48,7 @@ def test_a_decorated_function_is_found_and_returned_as_it_is():
 
 
 def test_an_unknown_name_gets_the_nearest_ones_and_how_to_list():
-  with pytest.raises(
-    ConfigError, match=r"no experiment 'digits/cn'.*Did you mean 'digits/cnn'"
-  ) as e:
+  with pytest.raises(ConfigError, match=r"no experiment 'digits/cn'.*Did you mean 'digits/cnn'") as e:
     registry.get_experiment("digits/cn")
   assert "--list_experiments" in str(e.value)
 
@@ -87,9 +85,7 @@ def test_a_users_module_is_found_in_the_working_directory(tmp_path, monkeypatch)
 
 def test_a_module_that_is_not_there_is_a_config_error(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  with pytest.raises(
-    ConfigError, match=f"no module 'nowhere' .asked for: 'nowhere.b'.*\n.*{tmp_path}"
-  ):
+  with pytest.raises(ConfigError, match=f"no module 'nowhere' .asked for: 'nowhere.b'.*\n.*{tmp_path}"):
     registry.import_modules(["nowhere.b"])
   with pytest.raises(ConfigError, match="is a path; give the name of a module: a.b"):
     registry.import_modules(["./a/b.py"])

@@ -1,5 +1,5 @@
-import subprocess
 import json
+import subprocess
 import sys
 import types
 
@@ -67,14 +67,9 @@ def test_experiments_are_listed_one_a_line(call):
 
 
 def test_the_config_is_printed_with_origins_without_mode_or_folder(call):
-  code, out, err = call(
-    "--experiment=digits/cnn", "--params_override=runtime.seed=3", "--print_config"
-  )
+  code, out, err = call("--experiment=digits/cnn", "--params_override=runtime.seed=3", "--print_config")
   assert (code, err) == (0, "")
-  assert any(
-    line.split() == ["runtime.seed", "=", "3", "#", "--params_override"]
-    for line in out.splitlines()
-  )
+  assert any(line.split() == ["runtime.seed", "=", "3", "#", "--params_override"] for line in out.splitlines())
 
 
 def test_missing_flags_and_wrong_settings_are_reported_together(call):
@@ -151,9 +146,7 @@ def test_a_run_that_ends_early_exits_with_its_code(call, runner, ending, code, t
 
 
 def test_params_yaml_alone_starts_the_same_run(call, runner, tmp_path):
-  call(
-    "--experiment=digits/cnn", "--mode=train", "--model_dir=x", "--params_override=runtime.seed=9"
-  )
+  call("--experiment=digits/cnn", "--mode=train", "--model_dir=x", "--params_override=runtime.seed=9")
   path = tmp_path / "params.yaml"
   path.write_text(runner[0][0].to_yaml())
   call(f"--config_file={path}", "--mode=train", "--model_dir=y")
@@ -170,13 +163,9 @@ def test_repeatable_flags_and_the_module_run_as_a_program(tmp_path):
     "--tpu=local",
     "--print_config",
   ]
-  done = subprocess.run(
-    [sys.executable, "-m", "official_trainer.train", *arguments], capture_output=True, text=True
-  )
+  done = subprocess.run([sys.executable, "-m", "official_trainer.train", *arguments], capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
-  lines = {
-    line.partition("#")[0].strip(): line.partition("#")[2] for line in done.stdout.splitlines()
-  }
+  lines = {line.partition("#")[0].strip(): line.partition("#")[2] for line in done.stdout.splitlines()}
   assert lines["trainer.train_steps = 2"].strip() == "--params_override"
   assert lines["trainer.steps_per_loop = 1"].strip() == "gin"
   assert lines["runtime.tpu = 'local'"].strip() == "--tpu"

@@ -7,7 +7,9 @@ config.
 
 import dataclasses
 import io
+import json
 import os
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from official_trainer.data.config import DataConfig
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.optim.config import (
   ConstantLrConfig,
+  EmaConfig,
   LrConfig,
   OptimizationConfig,
   OptimizerConfig,
@@ -39,6 +42,21 @@ from official_trainer.writers.jsonl import HistoryWriter
 NUM_EXAMPLES = 20
 BATCH_SIZE = 4
 SEED = 7
+
+
+BEST = {"best_checkpoint_export_subdir": "best_ckpt", "best_checkpoint_eval_metric": "accuracy"}
+"""Settings that export the most accurate weights."""
+
+EVERYTHING = {
+  **BEST,
+  "train_steps": 13,
+  "steps_per_loop": 4,
+  "checkpoint_interval": 3,
+  "validation_interval": 6,
+  "ema": EmaConfig(average_decay=0.9),
+  "task": {"hidden": (4,), "dropout": 0.5, "batchnorm": True},
+}
+"""Averages, statistics, random masks, and a checkpoint interval that falls inside reports."""
 
 
 class Interrupted(Exception):
@@ -109,7 +127,7 @@ def trainer_config(**changes: Any) -> TrainerConfig:
       ema=changes.pop("ema", None),
     ),
   }
-  return TrainerConfig(**{**values, **changes})
+  return TrainerConfig(**(values | changes))
 
 
 def experiment_config(*, seed: int | None = SEED, task: dict | None = None, **trainer: Any):
@@ -238,3 +256,14 @@ def committed(folder: Any) -> list[int]:
 def files_of(folder: Any, step: int) -> list[str]:
   """Lists the names of a checkpoint's files, the manifest included."""
   return sorted(name for name in os.listdir(folder) if name.rstrip("/").startswith(f"ckpt-{step}."))
+
+
+def rows(folder: Any) -> list[tuple[int, str]]:
+  """Returns (step, mode) of each line of history.jsonl."""
+  lines = (pathlib.Path(folder) / "history.jsonl").read_text("utf-8").splitlines()
+  return [(row["step"], row["mode"]) for row in map(json.loads, lines)]
+
+
+def steps_of(folder: Any, mode: str) -> list[int]:
+  """Returns the steps that history.jsonl has in one mode."""
+  return [step for step, row_mode in rows(folder) if row_mode == mode]

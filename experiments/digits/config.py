@@ -72,9 +72,7 @@ def cnn_ema() -> ExperimentConfig:
 def mlp() -> ExperimentConfig:
   """Dense layers on the digits, read through plain `tf.data`."""
   task = DigitsMlpConfig(
-    train_data=DataConfig(
-      global_batch_size=64, is_training=True, shuffle_buffer_size=TRAIN_EXAMPLES
-    ),
+    train_data=DataConfig(global_batch_size=64, is_training=True, shuffle_buffer_size=TRAIN_EXAMPLES),
     validation_data=DataConfig(global_batch_size=64, is_training=False, drop_remainder=False),
   )
   return ExperimentConfig(task=task, trainer=_trainer())
@@ -82,9 +80,7 @@ def mlp() -> ExperimentConfig:
 
 def _tfds_digits() -> DigitsConfig:
   return DigitsConfig(
-    train_data=DataConfig(
-      tfds_name="sklearn_digits", tfds_split="train", global_batch_size=64, is_training=True
-    ),
+    train_data=DataConfig(tfds_name="sklearn_digits", tfds_split="train", global_batch_size=64, is_training=True),
     validation_data=DataConfig(
       tfds_name="sklearn_digits",
       tfds_split="test",

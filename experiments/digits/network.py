@@ -32,9 +32,7 @@ def build_cnn(
   model = tf_keras.Sequential([layers.Input(tuple(image_shape))], name="cnn")
   for number, channels in enumerate(filters, start=1):
     model.add(layers.Conv2D(channels, 3, padding="same", use_bias=False))
-    model.add(
-      layers.BatchNormalization(momentum=_BATCHNORM_MOMENTUM, synchronized=batchnorm_synchronized)
-    )
+    model.add(layers.BatchNormalization(momentum=_BATCHNORM_MOMENTUM, synchronized=batchnorm_synchronized))
     model.add(layers.ReLU())
     if number == 2:
       model.add(layers.MaxPool2D())

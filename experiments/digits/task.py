@@ -55,9 +55,7 @@ class DigitsMlpTask(Task):
     return build_mlp(IMAGE_SHAPE, hidden_units=self.task_config.model.hidden_units)
 
   def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
-    dataset = tf.data.Dataset.from_tensor_slices(
-      load_split("train" if params.is_training else "test")
-    )
+    dataset = tf.data.Dataset.from_tensor_slices(load_split("train" if params.is_training else "test"))
     batch_size = params.global_batch_size
     if input_context is not None:
       batch_size = input_context.get_per_replica_batch_size(batch_size)

@@ -3,9 +3,10 @@
 import dataclasses
 
 from official_trainer.config.experiment import ExperimentConfig, TaskConfig
-from official_trainer.config.fields import Fraction, Positive, setting
+from official_trainer.config.fields import setting
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.config import DataConfig
+from official_trainer.experiments.digits.config import CnnConfig
 from official_trainer.optim.config import (
   CosineLrConfig,
   LrConfig,
@@ -17,34 +18,17 @@ _TRAIN_STEPS = 2000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CnnConfig:
-  """A small network: 3x3 convolutions with batch normalisation, then a dense layer."""
-
-  filters: tuple[Positive, ...] = setting(
-    (32, 64, 64), "Channels of each convolution. The image is halved after the second one."
-  )
-  dropout_rate: Fraction = setting(0.3, "Share of the features dropped before the dense layer.")
-  batchnorm_synchronized: bool = setting(
-    True, "Whether batch normalisation takes its statistics over all replicas."
-  )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class FashionMnistConfig(TaskConfig):
   """Clothes from the TFDS set `fashion_mnist`, classified by a convolutional network."""
 
-  task_class: str = setting(
-    "official_trainer.experiments.fashion_mnist.task:FashionMnistTask", "The task."
-  )
+  task_class: str = setting("official_trainer.experiments.fashion_mnist.task:FashionMnistTask", "The task.")
   model: CnnConfig = setting(text="The network.", factory=CnnConfig)
 
 
 def cnn() -> ExperimentConfig:
   """A convolutional network on the 60,000 images of Fashion-MNIST."""
   task = FashionMnistConfig(
-    train_data=DataConfig(
-      tfds_name="fashion_mnist", tfds_split="train", global_batch_size=128, is_training=True
-    ),
+    train_data=DataConfig(tfds_name="fashion_mnist", tfds_split="train", global_batch_size=128, is_training=True),
     validation_data=DataConfig(
       tfds_name="fashion_mnist",
       tfds_split="test",

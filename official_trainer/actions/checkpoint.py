@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from absl import logging
+
 from official_trainer.actions.event import Event
 from official_trainer.checkpoint.store import CheckpointStore
 from official_trainer.state import TrainState
@@ -10,13 +14,33 @@ from official_trainer.state import TrainState
 class SaveCheckpoint:
   """After an inner loop at whose end a checkpoint is due: commits the whole state."""
 
-  def __init__(self, state: TrainState, store: CheckpointStore):
+  def __init__(
+    self,
+    state: TrainState,
+    store: CheckpointStore,
+    non_finite_names: Callable[[], list[str]] | None = None,
+  ):
+    """Stores the state and where it goes.
+
+    Args:
+      state: what is saved.
+      store: where it is saved.
+      non_finite_names: returns the names of variables that hold NaN or infinity; then nothing is saved. None where an
+        action before this one has stopped such a run.
+    """
     self._state = state
     self._store = store
+    self._non_finite_names = non_finite_names
 
   def __call__(self, event: Event) -> None:
-    if event.saves and self._store.saved_step != event.step:
-      self.save()
+    if not event.saves or self._store.saved_step == event.step:
+      return
+    if self._non_finite_names is not None and (names := self._non_finite_names()):
+      logging.error(
+        "Step %d is not saved: %d variables are not finite (%s).", event.step, len(names), ", ".join(names[:5])
+      )
+      return
+    self.save()
 
   def save(self) -> None:
     """Saves now, whatever is due."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import math
+from collections.abc import Callable
 
 from official_trainer.actions.event import Event
 from official_trainer.errors import TrainingDiverged

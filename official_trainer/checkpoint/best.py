@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 import json
 import math
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from absl import logging
 import tensorflow as tf
+from absl import logging
 
 from official_trainer.atomic import write_text
 from official_trainer.checkpoint.state_file import read_state_file, write_state_file
-from official_trainer.config.trainer import TrainerConfig
+from official_trainer.config.trainer import BestCheckpointConfig, TrainerConfig
 from official_trainer.config.trainer import comparison as resolved_comparison
 
 _NAME = "best_ckpt"
@@ -38,7 +38,7 @@ def is_better(new: float, old: float | None, comparison: str) -> bool:
 
 
 def lookup(logs: Mapping[str, Any], metric_name: str) -> float | None:
-  """Finds a metric by name in possibly nested logs; levels are joined by "|". None if it is not there or not a scalar."""
+  """Finds a metric by name in possibly nested logs, levels joined by "|". None if it is not there or not a scalar."""
   node: Any = logs.get(metric_name)
   if node is None:
     node = logs
@@ -55,9 +55,9 @@ def lookup(logs: Mapping[str, Any], metric_name: str) -> float | None:
 class BestCheckpoint:
   """One rule "the best by this metric", with its folder.
 
-  The folder holds a model-only checkpoint (`tf.train.Checkpoint(model=...)`), with the weights as they were evaluated, and
-  `info.json` with the metrics of that evaluation. The weights are written first, the record second by rename, and the
-  previous best is deleted last.
+  The folder holds a model-only checkpoint (`tf.train.Checkpoint(model=...)`), with the weights as they were evaluated,
+  and `info.json` with the metrics of that evaluation. The weights are written first, the record second by rename, and
+  the previous best is deleted last.
   """
 
   def __init__(
@@ -66,6 +66,7 @@ class BestCheckpoint:
     metric_name: str,
     comparison: str | None = None,
     records: dict[str, dict[str, Any]] | None = None,
+    key: str | None = None,
   ):
     """Stores the rule.
 
@@ -73,8 +74,9 @@ class BestCheckpoint:
       export_dir: folder of this rule, below model_dir.
       metric_name: name among the evaluation's logs; "a|b" for nested logs.
       comparison: "higher", "lower", or None to infer it from the name.
-      records: folder name -> record of the best so far; a TrainState's `host.best`. None: this object keeps its own, read
-        from `info.json`.
+      records: key -> record of the best so far; a TrainState's `host.best`. None: this object keeps its own, read from
+        `info.json`.
+      key: where this rule's record is among `records`. None: the name of the folder.
 
     Raises:
       ValueError: if the comparison is none of the allowed words.
@@ -82,7 +84,7 @@ class BestCheckpoint:
     if comparison not in (None, "higher", "lower"):
       raise ValueError(f"best checkpoint comparison must be 'higher' or 'lower', got {comparison!r}.")
     self._export_dir = export_dir
-    self._key = os.path.basename(os.path.normpath(export_dir))
+    self._key = key or os.path.basename(os.path.normpath(export_dir))
     self._metric_name = metric_name
     self._comparison = resolved_comparison(metric_name, comparison)
     self._records = {} if records is None else records
@@ -115,11 +117,14 @@ class BestCheckpoint:
   def best_ckpt_path(self) -> str | None:
     return best_checkpoint_in(self._export_dir)
 
-  def maybe_export_checkpoint(self, checkpoint: tf.train.Checkpoint, eval_logs: Mapping[str, Any], global_step: int) -> bool:
+  def maybe_export_checkpoint(
+    self, checkpoint: tf.train.Checkpoint, eval_logs: Mapping[str, Any], global_step: int
+  ) -> bool:
     """Exports the weights now in place if they score better than the best so far.
 
     Args:
-      checkpoint: a checkpoint whose `model` is exported.
+      checkpoint: a checkpoint whose `model`, a tf.Module, is exported. Weights that are not finite never are, whatever
+        the metric says.
       eval_logs: metrics of this evaluation, possibly nested; scalars are recorded, the rest is left out.
       global_step: number of completed updates.
 
@@ -132,13 +137,20 @@ class BestCheckpoint:
     value = lookup(eval_logs, self._metric_name)
     if value is None:
       raise KeyError(
-        f"the metric {self._metric_name!r} of the best checkpoint is not reported. Reported: {', '.join(names_of(eval_logs))}."
+        f"the metric {self._metric_name!r} of the best checkpoint is not reported."
+        f" Reported: {', '.join(names_of(eval_logs))}."
       )
     if not is_better(value, self.best_value, self._comparison):
       return False
+    if names := _non_finite_names(checkpoint.model):
+      logging.warning(
+        "%s = %s would be the best at step %d, but %d variables are not finite (%s): not exported.",
+        self._metric_name, value, global_step, len(names), ", ".join(names[:5]),
+      )  # fmt: skip
+      return False
+    # A step that is evaluated again, after a restart, replaces its own files, each by rename: the record may name them.
     prefix = os.path.join(self._export_dir, f"{_NAME}-{int(global_step)}")
     tf.io.gfile.makedirs(self._export_dir)
-    _remove_files(prefix)
     tf.train.Checkpoint(model=checkpoint.model).write(prefix)
     record = {**_scalars(eval_logs), _STEP_KEY: int(global_step), _FILE_KEY: os.path.basename(prefix)}
     write_text(os.path.join(self._export_dir, _RECORD), json.dumps(record, indent=2, sort_keys=True) + "\n")
@@ -175,7 +187,8 @@ class BestCheckpoints:
     self, checkpoint: tf.train.Checkpoint, eval_logs: Mapping[str, Any], global_step: int
   ) -> bool:
     """Lets every rule decide. Returns whether any exported."""
-    return any([rule.maybe_export_checkpoint(checkpoint, eval_logs, global_step) for rule in self._rules])
+    exported = [rule.maybe_export_checkpoint(checkpoint, eval_logs, global_step) for rule in self._rules]
+    return any(exported)
 
 
 def build_best_checkpoints(
@@ -183,28 +196,29 @@ def build_best_checkpoints(
 ) -> BestCheckpoints | None:
   """Builds the rules of a trainer config: `best_checkpoint_*` and `best_checkpoints`. None if there are none."""
   rules = [
-    BestCheckpoint(os.path.join(model_dir, subdir), metric, comparison, records)
-    for subdir, metric, comparison in _rules_of(options)
+    BestCheckpoint(os.path.join(model_dir, rule.subdir), rule.eval_metric, rule.metric_comp, records, key=rule.subdir)
+    for rule in _rules_of(options).values()
   ]
   return BestCheckpoints(rules) if rules else None
 
 
-def best_metric_names(options: TrainerConfig) -> list[str]:
-  """Lists the metrics that the config's rules watch."""
-  return [metric for _, metric, _ in _rules_of(options)]
+def best_metric_names(options: TrainerConfig) -> dict[str, str]:
+  """Maps the config key of each rule to the metric it watches."""
+  return {key: rule.eval_metric for key, rule in _rules_of(options).items()}
 
 
-def _rules_of(options: TrainerConfig) -> list[tuple[str, str, str | None]]:
-  rules = []
+def _rules_of(options: TrainerConfig) -> dict[str, BestCheckpointConfig]:
+  """Maps the key that names a rule's metric to the rule."""
+  rules = {}
   if options.best_checkpoint_export_subdir and options.best_checkpoint_eval_metric:
-    rules.append(
-      (
-        options.best_checkpoint_export_subdir,
-        options.best_checkpoint_eval_metric,
-        options.best_checkpoint_metric_comp,
-      )
+    rules["trainer.best_checkpoint_eval_metric"] = BestCheckpointConfig(
+      subdir=options.best_checkpoint_export_subdir,
+      eval_metric=options.best_checkpoint_eval_metric,
+      metric_comp=options.best_checkpoint_metric_comp,
     )
-  return rules + [(rule.subdir, rule.eval_metric, rule.metric_comp) for rule in options.best_checkpoints]
+  for index, rule in enumerate(options.best_checkpoints):
+    rules[f"trainer.best_checkpoints.{index}.eval_metric"] = rule
+  return rules
 
 
 def read_record(export_dir: str) -> dict[str, Any] | None:
@@ -252,6 +266,9 @@ def _scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
   return kept
 
 
-def _remove_files(prefix: str) -> None:
-  for path in tf.io.gfile.glob(f"{prefix}.index") + tf.io.gfile.glob(f"{prefix}.data-*"):
-    tf.io.gfile.remove(path)
+def _non_finite_names(model: tf.Module) -> list[str]:
+  return [
+    v.name.split(":")[0]
+    for v in model.variables
+    if v.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(v.read_value()))
+  ]

@@ -8,10 +8,11 @@ import re
 import tensorflow as tf
 
 from official_trainer.checkpoint.state_file import read_state_file
+from official_trainer.checkpoint.stored import VALUE, stored_shapes
 
 _INDEX = re.compile(r"(?:.*-)?(\d+)\.index$")
 # A root that every training checkpoint of ours has, and no other program's.
-_OUR_ROOT = "host/.ATTRIBUTES/VARIABLE_VALUE"
+_OUR_ROOT = f"host{VALUE}"
 
 
 def is_foreign(prefix: str) -> bool:
@@ -19,8 +20,8 @@ def is_foreign(prefix: str) -> bool:
   if not tf.io.gfile.exists(f"{prefix}.index"):
     return False
   try:
-    return not any(name == _OUR_ROOT for name, _ in tf.train.list_variables(prefix))
-  except (tf.errors.OpError, ValueError):
+    return _OUR_ROOT not in stored_shapes(prefix)
+  except tf.errors.OpError:
     return False
 
 

@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from official_trainer.checkpoint import best, manifest
 from official_trainer.checkpoint.foreign import newest_foreign
+from official_trainer.checkpoint.stored import VALUE, stored_shapes
 
-_STEP_VARIABLE = "global_step/.ATTRIBUTES/VARIABLE_VALUE"
+_STEP_VARIABLE = f"global_step{VALUE}"
 
 
 def find_checkpoint(path: str) -> str | None:
@@ -18,8 +19,11 @@ def find_checkpoint(path: str) -> str | None:
   Args:
     path: a prefix such as `runs/a/ckpt-100`, a model_dir (the newest one is meant), or the folder of a best checkpoint.
   """
+  # The prefix first: a remote file system may take any beginning of a name for a folder.
+  if tf.io.gfile.exists(f"{path}.index"):
+    return path
   if not tf.io.gfile.isdir(path):
-    return path if tf.io.gfile.exists(f"{path}.index") else None
+    return None
   if steps := manifest.committed_steps(path):
     return manifest.checkpoint_prefix(path, steps[-1])
   return best.best_checkpoint_in(path) or newest_foreign(path)
@@ -27,7 +31,7 @@ def find_checkpoint(path: str) -> str | None:
 
 def is_model_only(prefix: str) -> bool:
   """Says whether a checkpoint holds weights without a step, as best checkpoints do."""
-  return not any(name == _STEP_VARIABLE for name, _ in tf.train.list_variables(prefix))
+  return _STEP_VARIABLE not in stored_shapes(prefix)
 
 
 def recorded_step(prefix: str) -> int:

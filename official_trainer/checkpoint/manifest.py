@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
+
+from official_trainer.errors import BrokenCheckpoint
 
 FORMAT_VERSION = 1
 _SUFFIX = ".manifest.json"
 _CHUNK_BYTES = 1 << 22
 _NAME = re.compile(r"ckpt-(\d+)\.manifest\.json$")
-
-
-class BrokenCheckpoint(ValueError):
-  """A checkpoint whose files are not what its manifest says."""
 
 
 def checkpoint_prefix(directory: str, step: int) -> str:

@@ -6,24 +6,23 @@ from collections.abc import Collection
 
 import tensorflow as tf
 
+from official_trainer.checkpoint.stored import VALUE, stored_shapes
 from official_trainer.errors import CheckpointMismatch
 
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Where legacy optimizers keep what belongs to a variable: not among the children of any object.
 _SLOT = ".OPTIMIZER_SLOT"
 # TensorFlow's own count of saves, which only asynchronous ones write.
 _COUNTER = "save_counter"
 
 
-def restore_exactly(
-  checkpoint: tf.train.Checkpoint, prefix: str, *, unused_roots: Collection[str] | None = ()
-) -> None:
+def restore_exactly(checkpoint: tf.train.Checkpoint, prefix: str, *, unused_roots: Collection[str] | None = ()) -> None:
   """Restores every object of `checkpoint` from `prefix`, and every value of `prefix`. Call under the strategy's scope.
 
   Args:
     checkpoint: the objects, with all their variables already made.
     prefix: path of the checkpoint without suffix.
-    unused_roots: roots of the file that nobody needs to take, such as the optimizer for an evaluation; None for all that
+    unused_roots: roots of the file that nobody needs to take, such as the optimizer for an evaluation; None for all
+    that
       `checkpoint` does not have.
 
   Raises:
@@ -38,7 +37,7 @@ def restore_exactly(
     raise CheckpointMismatch(_explain(checkpoint, prefix, error)) from error
   wanted = _variables_by_path(checkpoint)
   own_roots = {_root(path) for path in wanted}
-  for path in _stored_shapes(prefix):
+  for path in _shapes_by_path(prefix):
     may_stay = _root(path) not in own_roots if unused_roots is None else _root(path) in unused_roots
     if path not in wanted and not may_stay:
       raise CheckpointMismatch(_explain(checkpoint, prefix, None))
@@ -60,17 +59,17 @@ def _root(path: str) -> str:
   return path.partition("/")[0]
 
 
-def _stored_shapes(prefix: str) -> dict[str, list[int]]:
+def _shapes_by_path(prefix: str) -> dict[str, list[int]]:
   """Maps the path of each variable in the file to its shape; leaves out slots of legacy optimizers."""
   return {
-    name.removesuffix(_VALUE): shape
-    for name, shape in tf.train.list_variables(prefix)
-    if name.endswith(_VALUE) and _SLOT not in name and _root(name) != _COUNTER
+    key.removesuffix(VALUE): shape
+    for key, shape in sorted(stored_shapes(prefix).items())
+    if key.endswith(VALUE) and _SLOT not in key and _root(key) != _COUNTER
   }
 
 
 def _explain(checkpoint: tf.train.Checkpoint, prefix: str, error: Exception | None) -> str:
-  stored = _stored_shapes(prefix)
+  stored = _shapes_by_path(prefix)
   wanted = _variables_by_path(checkpoint)
   lines = [f"cannot restore {prefix}:"]
   missing = [path for path in wanted if path not in stored]

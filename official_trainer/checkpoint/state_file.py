@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import json
 import os
+from collections.abc import Sequence
 
-from absl import logging
 import tensorflow as tf
+from absl import logging
 
 from official_trainer.atomic import write_text
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
 import contextlib
 import functools
 import os
 import re
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from absl import logging
 import tensorflow as tf
+from absl import logging
 
+from official_trainer.atomic import write_text
 from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.foreign import is_foreign, newest_foreign
 from official_trainer.checkpoint.restoring import restore_exactly
 from official_trainer.checkpoint.state_file import write_state_file
-from official_trainer.atomic import write_text
+from official_trainer.errors import BrokenCheckpoint
 
 _BROKEN_DIR = "broken_checkpoints"
 _OWN_FILE = re.compile(r"(ckpt-\d+)(\.index|\.data-.*|\.manifest\.json|_temp)/?$")
@@ -120,7 +121,7 @@ class CheckpointStore:
       prefix = manifest.checkpoint_prefix(self._directory, step)
       try:
         manifest.verify(prefix)
-      except manifest.BrokenCheckpoint as error:
+      except BrokenCheckpoint as error:
         logging.error("Checkpoint %s is broken: %s Trying the one before.", prefix, error)
         broken.append(prefix)
         continue
@@ -132,9 +133,9 @@ class CheckpointStore:
       _write_state_file(self._directory, self.steps())
       return step
     if broken:
-      raise manifest.BrokenCheckpoint(
-        f"every checkpoint in {self._directory} is broken ({len(broken)} looked at, see the log). Bring back a good copy,"
-        " or start anew in another model_dir."
+      raise BrokenCheckpoint(
+        f"every checkpoint in {self._directory} is broken ({len(broken)} looked at, see the log). Bring back a good"
+        " copy, or start anew in another model_dir."
       )
     return None
 
@@ -184,9 +185,7 @@ def _write_state_file(directory: str, steps: list[int]) -> None:
     write_state_file(directory, [f"ckpt-{step}" for step in steps])
 
 
-def new_checkpoints(
-  directory: str, *, after: int, poll: Iterator[bool]
-) -> Iterator[int]:
+def new_checkpoints(directory: str, *, after: int, poll: Iterator[bool]) -> Iterator[int]:
   """Yields committed steps greater than `after` in ascending order, each once, as they appear.
 
   Args:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,12 +11,14 @@ import tf_keras
 
 from official_trainer.checkpoint.best import BestCheckpoints, build_best_checkpoints
 from official_trainer.config import foreign
+from official_trainer.config.checks import EVALUATING_MODES, MODES, TRAINING_MODES
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.errors import ConfigError
 from official_trainer.loop import Loop
+from official_trainer.random_state import seed_everything
 from official_trainer.run_record import RunRecord, settled_seed
 from official_trainer.runner import file_writers, manifest_facts
-from official_trainer.session import EVALUATING_MODES, MODES, TRAINING_MODES, Session, orbit_action
+from official_trainer.session import Session, orbit_action
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
 from official_trainer.writers.console import Console
@@ -77,6 +79,7 @@ class ExperimentRunner:
     self._options = foreign.read(TrainerConfig, params.trainer)
     seed = settled_seed(getattr(getattr(params, "runtime", None), "seed", None), model_dir)
     if trainer is None:
+      seed_everything(seed)  # Before the model is built: layers choose their kind of randomness then.
       with self._strategy.scope():
         trainer = self.build_trainer(task, seed)
     self._trainer = trainer
@@ -142,9 +145,7 @@ class ExperimentRunner:
   def _build_writer(self, console: Console, save_summary: bool) -> Writer:
     if not save_summary:
       return WriterGroup([console])
-    return WriterGroup(
-      [console, *file_writers(self._model_dir, self._mode, self._options.validation_summary_subdir)]
-    )
+    return WriterGroup([console, *file_writers(self._model_dir, self._mode, self._options.validation_summary_subdir)])
 
 
 def run_experiment(

@@ -97,9 +97,7 @@ class Assembly:
     """Returns the dotted keys of all plain values."""
     return list(_leaves(self._root, self._prefix))
 
-  def _write(
-    self, draft: Draft, layer: Mapping[Any, Any], prefix: str, origin_of: OriginOf
-  ) -> None:
+  def _write(self, draft: Draft, layer: Mapping[Any, Any], prefix: str, origin_of: OriginOf) -> None:
     for written, value in layer.items():
       key, _, rest = str(written).partition(".")
       if str(written) in hints.fields_of(draft.cls):
@@ -162,9 +160,7 @@ class Assembly:
     if isinstance(value, Draft):
       kind = hints.group_in(hint)
       if kind is not None and not issubclass(value.cls, kind):
-        message = (
-          f"must be a {kind.__name__}, got a {value.cls.__name__} of {value.cls.__module__}."
-        )
+        message = f"must be a {kind.__name__}, got a {value.cls.__name__} of {value.cls.__module__}."
         self._report(path, message, self.origin(path))
         return False, None
       built = self._build(value, path)
@@ -230,9 +226,7 @@ def not_plain(value: object) -> str | None:
   if isinstance(value, Mapping):
     return next(filter(None, map(not_plain, [*value, *value.values()])), None)
   if hints.is_group(type(value)):
-    return next(
-      filter(None, (not_plain(getattr(value, k)) for k in hints.fields_of(type(value)))), None
-    )
+    return next(filter(None, (not_plain(getattr(value, k)) for k in hints.fields_of(type(value)))), None)
   kind = type(value)
   return (
     f"must be plain data (null, true, numbers, text, lists, mappings, dataclasses), "

@@ -17,6 +17,17 @@ _TRAINER = "trainer"
 _OPTIMIZATION = "trainer.optimizer_config"
 
 
+def model_dir_problems(path: str) -> list[Problem]:
+  """Returns what keeps `path` from being the folder of a run."""
+  if not any(character in path for character in "*?[\\"):
+    return []
+  message = (
+    f"must not contain any of * ? [ \\, got {path!r}.\n"
+    "TensorFlow takes such a name for a pattern, and would not find the checkpoints again."
+  )
+  return [Problem("--model_dir", message)]
+
+
 def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]:
   """Returns what does not fit together.
 
@@ -30,6 +41,7 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     _choices,
     _schedules,
     _averaging,
+    _loops,
     _best_checkpoints,
     _not_yet,
     _devices,
@@ -49,8 +61,7 @@ def _kept_names(config: ExperimentConfig) -> Iterator[Problem]:
     if reason and value != field.default:
       yield Problem(
         path,
-        f"has no effect here and must stay {hints.shown(field.default)}, "
-        f"got {hints.shown(value)}.\n{reason}",
+        f"has no effect here and must stay {hints.shown(field.default)}, got {hints.shown(value)}.\n{reason}",
       )
 
 
@@ -93,9 +104,19 @@ def _schedules(config: ExperimentConfig) -> Iterator[Problem]:
     yield Problem(f"{_OPTIMIZATION}.optimizer.sgd.decay", message + hint)
   if optimization.optimizer.type in ("slide", "adafactor"):
     message = f"has no public optimizer for '{optimization.optimizer.type}', only its settings.\n"
-    yield Problem(
-      f"{_OPTIMIZATION}.optimizer.type", message + "Use 'adafactor_keras' or another one."
-    )
+    yield Problem(f"{_OPTIMIZATION}.optimizer.type", message + "Use 'adafactor_keras' or another one.")
+
+
+def _loops(config: ExperimentConfig) -> Iterator[Problem]:
+  """Loops inside TensorFlow, which Orbit refuses when it is too late."""
+  trainer = config.trainer
+  for half in ("train", "eval"):
+    if getattr(trainer, f"{half}_tf_while_loop") and not getattr(trainer, f"{half}_tf_function"):
+      message = f"needs {half}_tf_function: a loop inside TensorFlow is a graph. Set both, or neither."
+      yield Problem(f"{_TRAINER}.{half}_tf_while_loop", message)
+  if trainer.eval_tf_while_loop and trainer.validation_steps == -1:
+    message = "cannot run to the end of the data; set validation_steps to a number of batches."
+    yield Problem(f"{_TRAINER}.eval_tf_while_loop", message)
 
 
 def _averaging(config: ExperimentConfig) -> Iterator[Problem]:
@@ -171,9 +192,7 @@ def _data(config: ExperimentConfig) -> Iterator[Problem]:
 def _task(config: ExperimentConfig) -> Iterator[Problem]:
   written = config.task.task_class
   module, colon, name = written.partition(":")
-  if written and not (
-    colon and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
-  ):
+  if written and not (colon and name.isidentifier() and all(map(str.isidentifier, module.split(".")))):
     yield Problem("task.task_class", f"must be 'module:Class', got '{written}'.")
 
 
@@ -181,9 +200,7 @@ def _mode(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
   if mode not in MODES:
     yield Problem("--mode", f"must be one of {', '.join(MODES)}, got '{mode}'.")
   if mode in TRAINING_MODES and config.trainer.train_steps < 1:
-    yield Problem(
-      "trainer.train_steps", f"must be at least 1 to train, got {config.trainer.train_steps}."
-    )
+    yield Problem("trainer.train_steps", f"must be at least 1 to train, got {config.trainer.train_steps}.")
   if mode in EVALUATING_MODES and config.trainer.validation_steps == 0:
     message = "0 would evaluate nothing. Use -1 for every example once, or --mode=train."
     yield Problem("trainer.validation_steps", message)

@@ -44,7 +44,8 @@ def _print_table(name: str, found: list[tuple[str, str, str]], stream: TextIO) -
   from rich.text import Text
 
   table = Table(title=name, title_justify="left", box=None, pad_edge=False, header_style="bold")
-  for column in ("key", "value", "from"):
+  table.add_column("key", no_wrap=True)
+  for column in ("value", "from"):
     table.add_column(column, overflow="fold")
   for key, value, origin in found:
     style = "dim" if origin == "default" else ""

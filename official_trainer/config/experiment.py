@@ -19,9 +19,7 @@ class TaskConfig:
     num_classes: int = 10
   """
 
-  init_checkpoint: str = setting(
-    "", "Checkpoint whose weights a fresh run starts from. Empty: none."
-  )
+  init_checkpoint: str = setting("", "Checkpoint whose weights a fresh run starts from. Empty: none.")
   model: Any = setting(None, "Settings of the model: a dataclass of the task's own, or None.")
   train_data: DataConfig = setting(text="The training data.", factory=DataConfig)
   validation_data: DataConfig = setting(text="The data of evaluations.", factory=DataConfig)
@@ -34,9 +32,7 @@ class TaskConfig:
   allow_image_summary: bool = setting(
     False, "Pictures in the summaries.", only_default="Image summaries are not supported yet."
   )
-  task_class: str = setting(
-    "", "The task, as 'module:Class'. Imported when the run is built, not before."
-  )
+  task_class: str = setting("", "The task, as 'module:Class'. Imported when the run is built, not before.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -165,11 +165,7 @@ def _resolved(document: Document, macros: Mapping[str, Any]) -> Document:
     if value.name in macros and depth < 20:
       return value_of(macros[value.name], key, depth + 1)
     what = value.name if value.name.startswith("@") else f"%{value.name}"
-    message = (
-      f"{what} is not a value that a config can hold. Write the value itself, or bind the macro."
-    )
+    message = f"{what} is not a value that a config can hold. Write the value itself, or bind the macro."
     raise ConfigError.of(key, message, document.origin("gin", key))
 
-  return dataclasses.replace(
-    document, values={key: value_of(value, key) for key, value in document.values.items()}
-  )
+  return dataclasses.replace(document, values={key: value_of(value, key) for key, value in document.values.items()})

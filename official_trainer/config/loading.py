@@ -122,9 +122,7 @@ def load(
   problems: list[Problem] = []
   layers: list[tuple[str, Document]] = []
   for path in config_files:
-    layers += [
-      ("config_file", d) for d in _attempt(problems, lambda p=path: [yaml_text.read_file(p)])
-    ]
+    layers += [("config_file", d) for d in _attempt(problems, lambda p=path: [yaml_text.read_file(p)])]
   name, modules = _header(experiment, experiment_modules, layers, problems)
 
   bindings = gin_bindings.GinBindings()
@@ -138,9 +136,7 @@ def load(
     layers.append(("--tf_data_service", Document({"task": {"train_data": data}}, {})))
   texts = [params_override] if isinstance(params_override, str) else params_override or ()
   for text in texts:
-    layers += [
-      (overrides.LAYER, d) for d in _attempt(problems, lambda t=text: [overrides.parse(t)])
-    ]
+    layers += [(overrides.LAYER, d) for d in _attempt(problems, lambda t=text: [overrides.parse(t)])]
 
   if name is None:
     raise ConfigError(problems)

@@ -64,9 +64,7 @@ def _assignments(text: str, layer: str) -> Document:
     key, equals, written = part.partition("=")
     key = key.strip()
     if not equals or not key:
-      message = (
-        "is not of the form key=value. Put lists in [ ], and text with commas in quotes: a.b='x,y'."
-      )
+      message = "is not of the form key=value. Put lists in [ ], and text with commas in quotes: a.b='x,y'."
       problems.append(Problem(part.strip() or "''", message, Origin(layer)))
       continue
     try:

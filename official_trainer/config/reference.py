@@ -1,6 +1,6 @@
 """Prints the reference of all settings as Markdown, from the texts of the config dataclasses.
 
-    python -m official_trainer.config.reference > docs/reference/config.md
+python -m official_trainer.config.reference > docs/reference/config.md
 """
 
 import dataclasses

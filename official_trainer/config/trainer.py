@@ -50,9 +50,7 @@ class TrainerConfig:
     text="Optimizer, learning rate, warm-up and averaging of the weights.",
     factory=OptimizationConfig,
   )
-  train_tf_while_loop: bool = setting(
-    True, "Whether the inner training loop runs inside TensorFlow."
-  )
+  train_tf_while_loop: bool = setting(True, "Whether the inner training loop runs inside TensorFlow.")
   train_tf_function: bool = setting(True, "Whether the training step is compiled into a graph.")
   eval_tf_function: bool = setting(True, "Whether the evaluation step is compiled into a graph.")
   eval_tf_while_loop: bool = setting(False, "Whether the evaluation loop runs inside TensorFlow.")
@@ -63,24 +61,17 @@ class TrainerConfig:
   )
   steps_per_loop: Positive = setting(
     1000,
-    "Steps of one inner loop, after which metrics are reported. Shortened where an interval "
-    "would be missed.",
+    "Steps of one inner loop, after which metrics are reported. Shortened where an interval would be missed.",
   )
-  summary_interval: Positive = setting(
-    1000, "No effect yet. Reports are made every `steps_per_loop`."
-  )
+  summary_interval: Positive = setting(1000, "No effect yet. Reports are made every `steps_per_loop`.")
   checkpoint_interval: Positive = setting(1000, "Steps between two checkpoints.")
   max_to_keep: Positive = setting(5, "How many of the newest checkpoints stay on disk.")
   continuous_eval_timeout: Count | None = setting(
     3600, "Seconds `continuous_eval` waits for a new checkpoint. None: for ever."
   )
   train_steps: Count = setting(0, "Steps of the whole run, restarts included.")
-  validation_steps: Annotated[int, limits.Ge(-1)] = setting(
-    -1, "Batches of one evaluation. -1: every example once."
-  )
-  validation_interval: Positive = setting(
-    1000, "Steps between two evaluations in `train_and_eval`."
-  )
+  validation_steps: Annotated[int, limits.Ge(-1)] = setting(-1, "Batches of one evaluation. -1: every example once.")
+  validation_interval: Positive = setting(1000, "Steps between two evaluations in `train_and_eval`.")
   best_checkpoint_export_subdir: str = setting(
     "", "Folder inside model_dir for the best weights so far. Empty: none are exported."
   )
@@ -92,18 +83,14 @@ class TrainerConfig:
   )
   loss_upper_bound: AboveZero = setting(
     1e6,
-    "A training loss above this counts as diverged from `recovery_begin_steps` on; one that is not "
-    "finite always does.",
+    "A training loss above this counts as diverged from `recovery_begin_steps` on; one that is not finite always does.",
   )
   recovery_begin_steps: Count = setting(0, "Step from which `loss_upper_bound` is enforced.")
   recovery_max_trials: Annotated[int, limits.Ge(-1)] = setting(
     0,
-    "What a diverged loss does. -1: nothing. 0: ends the run. Going back and trying again (more) is "
-    "not supported yet.",
+    "What a diverged loss does. -1: nothing. 0: ends the run. Going back and trying again (more) is not supported yet.",
   )
-  validation_summary_subdir: str = setting(
-    "validation", "Folder of the evaluation summaries inside model_dir."
-  )
+  validation_summary_subdir: str = setting("validation", "Folder of the evaluation summaries inside model_dir.")
   preemption_on_demand_checkpoint: bool = setting(
     True, "No effect yet. A stopped run goes on from its newest checkpoint."
   )
@@ -114,6 +101,4 @@ class TrainerConfig:
     (), "Exact steps at which a checkpoint is saved and kept for good, besides the regular ones."
   )
   async_checkpoint: bool = setting(True, "Whether checkpoints are written while training goes on.")
-  exact_resume: bool = setting(
-    False, "Whether what cannot be resumed bit for bit is refused instead of warned about."
-  )
+  exact_resume: bool = setting(False, "Whether what cannot be resumed bit for bit is refused instead of warned about.")

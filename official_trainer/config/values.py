@@ -107,8 +107,7 @@ def _sequence(hint: Any, value: list[Any] | tuple[Any, ...], path: str, build: B
   else:
     items = [args[0] if args else Any] * len(value)
   converted = [
-    convert(item, each, f"{path}.{index}", build)
-    for index, (item, each) in enumerate(zip(items, value, strict=True))
+    convert(item, each, f"{path}.{index}", build) for index, (item, each) in enumerate(zip(items, value, strict=True))
   ]
   return converted if (typing.get_origin(hint) or hint) is list else tuple(converted)
 

@@ -127,9 +127,7 @@ def read_file(path: str, layer: str = "config_file") -> Document:
       text = stream.read()
   except (OSError, UnicodeDecodeError) as error:
     reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-    message = (
-      f"cannot read '{path}': {reason}. Give the path of a YAML or JSON file on this machine."
-    )
+    message = f"cannot read '{path}': {reason}. Give the path of a YAML or JSON file on this machine."
     raise ConfigError.of(f"--{layer}".replace("----", "--"), message) from error
   return read(text, path, layer)
 
@@ -141,9 +139,7 @@ def scalar(text: str) -> Any:
 
 def dump(values: Mapping[str, Any]) -> str:
   """Writes nested mappings as YAML, in their own order."""
-  return yaml.dump(
-    dict(values), Dumper=Dumper, sort_keys=False, width=100, default_flow_style=False
-  )
+  return yaml.dump(dict(values), Dumper=Dumper, sort_keys=False, width=100, default_flow_style=False)
 
 
 def _lines(node: yaml.Node, path: str, file: str | None, layer: str) -> Iterator[tuple[str, int]]:

@@ -29,8 +29,7 @@ class Anchor:
     """Returns how many examples were consumed when `step` updates were completed."""
     if step < self.step:
       raise ValueError(
-        f"The input is anchored at step {self.step}, before which batches had another size, got "
-        f"step {step}."
+        f"The input is anchored at step {self.step}, before which batches had another size, got step {step}."
       )
     return self.position + (step - self.step) * self.global_batch_size
 

@@ -35,8 +35,7 @@ class ArraySource(RandomAccessSource):
     if len({len(array) for array in flat}) > 1:
       shapes = ", ".join(str(list(array.shape)) for array in flat)
       raise ValueError(
-        f"ArraySource needs arrays of the same length, got shapes {shapes}. "
-        "The first dimension counts the examples."
+        f"ArraySource needs arrays of the same length, got shapes {shapes}. The first dimension counts the examples."
       )
     self._num_examples = len(flat[0])
     # Outside of any graph, so that a dataset captures them by reference: constants of its graph are
@@ -53,9 +52,7 @@ class ArraySource(RandomAccessSource):
 
   @functools.cached_property
   def element_spec(self) -> Structure:
-    return tf.nest.map_structure(
-      lambda tensor: tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype), self._tensors
-    )
+    return tf.nest.map_structure(lambda tensor: tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype), self._tensors)
 
 
 def memory_bytes(source: RandomAccessSource) -> float:
@@ -66,9 +63,7 @@ def memory_bytes(source: RandomAccessSource) -> float:
   specs = tf.nest.flatten(source.element_spec)
   if not all(spec.shape[1:].is_fully_defined() for spec in specs):
     return math.inf
-  total = sum(
-    spec.shape[1:].num_elements() * spec.dtype.size for spec in specs if spec.dtype != tf.string
-  )
+  total = sum(spec.shape[1:].num_elements() * spec.dtype.size for spec in specs if spec.dtype != tf.string)
   if any(spec.dtype == tf.string for spec in specs) and len(source):
     rows = np.unique(np.linspace(0, len(source) - 1, _SAMPLE).astype(np.int64))
     sample = tf.nest.flatten(source.read(tf.constant(rows), tf.zeros([len(rows), 2], tf.int32)))

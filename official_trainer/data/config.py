@@ -39,15 +39,9 @@ class DataConfig:
     100, "Examples in the shuffle buffer of a `tf.data` pipeline. Indexed inputs need none."
   )
   cache: bool = setting(False, "Whether a `tf.data` pipeline keeps parsed examples in memory.")
-  cycle_length: Positive | None = setting(
-    None, "Files read at the same time. None: chosen by tf.data."
-  )
-  block_length: Positive = setting(
-    1, "Consecutive elements from one file before the next file's turn."
-  )
-  ram_budget: Positive | None = setting(
-    None, "Memory budget of tf.data in GB. None: half of the host's."
-  )
+  cycle_length: Positive | None = setting(None, "Files read at the same time. None: chosen by tf.data.")
+  block_length: Positive = setting(1, "Consecutive elements from one file before the next file's turn.")
+  ram_budget: Positive | None = setting(None, "Memory budget of tf.data in GB. None: half of the host's.")
   deterministic: bool | None = setting(
     None, "Whether `tf.data` must keep its order. None: tf.data's default, which keeps it."
   )
@@ -72,13 +66,9 @@ class DataConfig:
   apply_tf_data_service_before_batching: bool = setting(
     False, "Whether the service works on examples instead of batches."
   )
-  trainer_id: str | None = setting(
-    None, "Which of several trainers that share a service this one is."
-  )
+  trainer_id: str | None = setting(None, "Which of several trainers that share a service this one is.")
   seed: int | None = setting(None, "Seed of this input's order. None: the seed of the run.")
-  prefetch_buffer_size: int | None = setting(
-    None, "Batches prepared in advance. None: tuned by tf.data."
-  )
+  prefetch_buffer_size: int | None = setting(None, "Batches prepared in advance. None: tuned by tf.data.")
   autotune_algorithm: str | None = setting(None, "Name of a `tf.data` autotune algorithm, or None.")
   shuffle: bool | None = setting(
     None, "Whether training draws a new order in each epoch. None: yes. Evaluation keeps the order."

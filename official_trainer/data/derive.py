@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from official_trainer.config import foreign
+from official_trainer.data.config import DataConfig
 from official_trainer.data.indexed import Anchor, IndexedInput
 from official_trainer.data.source import RandomAccessSource, Structure
 
@@ -17,7 +19,7 @@ def dataset_from_source(
 
   Args:
     source: the examples.
-    params: a DataConfig: global_batch_size, is_training, shuffle, seed, drop_remainder.
+    params: a DataConfig, ours or a foreign one: global_batch_size, is_training, shuffle, seed, drop_remainder.
     input_context: None for batches of the global size; else batches for each replica of this pipeline.
 
   Returns:
@@ -26,6 +28,7 @@ def dataset_from_source(
   Raises:
     ValueError: in training, if the global batch size does not divide by the number of replicas.
   """
+  params = foreign.read(DataConfig, params)
   context = input_context or tf.distribute.InputContext()
   batch_size = context.get_per_replica_batch_size(params.global_batch_size)
   if params.is_training:
@@ -47,9 +50,7 @@ def _whole(parts: tuple[Any, ...]) -> Structure:
   return parts if len(parts) > 1 else parts[0]
 
 
-def _local_slices(
-  inputs: Structure, context: tf.distribute.InputContext, batch_size: int
-) -> tf.data.Dataset:
+def _local_slices(inputs: Structure, context: tf.distribute.InputContext, batch_size: int) -> tf.data.Dataset:
   """Returns the slices of one global batch that the replicas of this pipeline take, in their order."""
   num_local = context.num_replicas_in_sync // context.num_input_pipelines
   first = context.input_pipeline_id * num_local * batch_size

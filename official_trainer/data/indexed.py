@@ -113,9 +113,7 @@ class IndexedInput:
     return positions % len(self._source)
 
 
-def evaluation_dataset(
-  source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int
-) -> tf.data.Dataset:
+def evaluation_dataset(source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int) -> tf.data.Dataset:
   """Returns every example once, in order.
 
   Which examples share a batch does not depend on `multiple`.

@@ -78,9 +78,7 @@ def _rows(spec: tf.TypeSpec, batch_size: int) -> int | None:
       "`tf.sparse.to_dense` for sparse tensors; `padded_batch` for examples that differ in length."
     )
   if spec.shape.rank == 0:
-    raise ValueError(
-      f"Padding needs batches [batch, ...], got {spec}. Call `.batch(...)` on the data set."
-    )
+    raise ValueError(f"Padding needs batches [batch, ...], got {spec}. Call `.batch(...)` on the data set.")
   known = spec.shape[0] if spec.shape.rank is not None else None
   if known is not None and known > batch_size:
     raise ValueError(
@@ -115,9 +113,7 @@ def _padded(inputs: Structure, batch_size: int, size: int) -> Batch:
   def pad(tensor: tf.Tensor) -> tf.Tensor:
     # Nearly all batches are full: they are passed on, not copied.
     padded = tf.cond(num_examples < size, lambda: tf.gather(tensor, source_rows), lambda: tensor)
-    padded.set_shape(
-      tf.TensorShape([size]).concatenate(tensor.shape[1:]) if tensor.shape.rank else None
-    )
+    padded.set_shape(tf.TensorShape([size]).concatenate(tensor.shape[1:]) if tensor.shape.rank else None)
     return padded
 
   return Batch(tf.nest.map_structure(pad, inputs), mask)

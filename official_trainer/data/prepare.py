@@ -22,9 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     description="Prepares a TFDS data set in ArrayRecord form.",
   )
   parser.add_argument("name", metavar="NAME", help="TFDS name, e.g. mnist or sklearn_digits")
-  parser.add_argument(
-    "--source", metavar="DIR", default="", help="folder with the set's original files; no network"
-  )
+  parser.add_argument("--source", metavar="DIR", default="", help="folder with the set's original files; no network")
   parser.add_argument(
     "--data_dir",
     metavar="DIR",

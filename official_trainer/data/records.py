@@ -84,9 +84,7 @@ def decoder(
 
   spec = _spec(decode_one, tf.TensorSpec([], tf.string))
   require_fixed_shapes(spec)
-  return lambda serialized: tf.map_fn(
-    decode_one, serialized, fn_output_signature=spec, parallel_iterations=10
-  )
+  return lambda serialized: tf.map_fn(decode_one, serialized, fn_output_signature=spec, parallel_iterations=10)
 
 
 def require_fixed_shapes(spec: Structure) -> None:

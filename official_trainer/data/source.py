@@ -79,6 +79,4 @@ class _Augmented(RandomAccessSource):
   @functools.cached_property
   def element_spec(self) -> Structure:
     traced = tf.function(self._fn).get_concrete_function(self._base.element_spec, SEEDS_SPEC)
-    return tf.nest.map_structure(
-      lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), traced.structured_outputs
-    )
+    return tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), traced.structured_outputs)

@@ -9,23 +9,23 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import logging
 
+from official_trainer.config import foreign
 from official_trainer.data import arrays, records, tfds_builder
+from official_trainer.data.config import DataConfig
 from official_trainer.data.source import RandomAccessSource, Structure
 from official_trainer.errors import ConfigError
 
 _ROWS_A_BATCH = 256
 
 
-def tfds_source(
-  params: Any, *, example_fn: Callable[[Structure], Structure] | None = None
-) -> RandomAccessSource:
+def tfds_source(params: Any, *, example_fn: Callable[[Structure], Structure] | None = None) -> RandomAccessSource:
   """Returns a split of a prepared TFDS set. Uses no network.
 
   A split whose decoded examples fit into `params.cache_in_memory_mb` is read once and kept in
   memory. A larger one must be in ArrayRecord form; each batch reads and decodes its own records.
 
   Args:
-    params: a DataConfig. Read are `tfds_name`, `tfds_split` (slices too: 'train[:10%]'),
+    params: a DataConfig, ours or a foreign one. Read are `tfds_name`, `tfds_split` (slices too: 'train[:10%]'),
       `tfds_data_dir`, `tfds_as_supervised`, `tfds_skip_decoding_feature`, `cache_in_memory_mb`.
     example_fn: turns one decoded example into one of fixed shapes. Needed where examples differ in
       shape, such as photographs; without randomness, since what it returns may be kept.
@@ -37,6 +37,7 @@ def tfds_source(
     ConfigError: the set, the split or a feature does not exist; the set is not prepared (the text
       has the command that does it); examples have no fixed shape.
   """
+  params = foreign.read(DataConfig, params)
   if not params.tfds_name or not params.tfds_split:
     missing = "tfds_split" if params.tfds_name else "tfds_name"
     raise ConfigError.of(missing, "must be set, e.g. tfds_name='mnist', tfds_split='train'.")
@@ -95,9 +96,7 @@ def _check_features(builder: tfds.core.DatasetBuilder, skip: list[str]) -> None:
     )
 
 
-def _selector(
-  builder: tfds.core.DatasetBuilder, as_supervised: bool
-) -> Callable[[dict[str, Any]], Structure]:
+def _selector(builder: tfds.core.DatasetBuilder, as_supervised: bool) -> Callable[[dict[str, Any]], Structure]:
   if not as_supervised:
     return lambda example: example
   keys = builder.info.supervised_keys

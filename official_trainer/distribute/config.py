@@ -7,9 +7,7 @@ import annotated_types as limits
 
 from official_trainer.config.fields import AboveZero, Count, Positive, setting
 
-Strategy = Literal[
-  "off", "one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server"
-]
+Strategy = Literal["off", "one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,9 +22,7 @@ class RuntimeConfig:
     "How replicas share the work. off: none. one_device: one replica. mirrored: all GPUs of this "
     "machine (or `num_virtual_devices`), and one device where there is only one.",
   )
-  enable_xla: bool = setting(
-    False, "Whether the training step is compiled with XLA (also on a CPU)."
-  )
+  enable_xla: bool = setting(False, "Whether the training step is compiled with XLA (also on a CPU).")
   gpu_thread_mode: str | None = setting(
     None, "Thread pool of a GPU.", only_default="Set TF_GPU_THREAD_MODE in the environment instead."
   )
@@ -39,26 +35,21 @@ class RuntimeConfig:
     0, "Threads for each GPU.", only_default="Set TF_GPU_THREAD_COUNT in the environment instead."
   )
   tpu: str | None = setting(None, "Name or address of a TPU. Also set by --tpu.")
-  num_gpus: Count = setting(
-    0, "GPUs to use on this machine. 0: all there are; a number that is not there is refused."
-  )
+  num_gpus: Count = setting(0, "GPUs to use on this machine. 0: all there are; a number that is not there is refused.")
   worker_hosts: str | None = setting(
     None, "Addresses of the workers.", only_default="Describe the cluster in TF_CONFIG instead."
   )
   task_index: Annotated[int, limits.Ge(-1)] = setting(
     -1, "Index of this worker.", only_default="Describe the cluster in TF_CONFIG instead."
   )
-  all_reduce_alg: str | None = setting(
-    None, "Algorithm that sums over GPUs, e.g. 'nccl'. None: TensorFlow's."
-  )
+  all_reduce_alg: str | None = setting(None, "Algorithm that sums over GPUs, e.g. 'nccl'. None: TensorFlow's.")
   num_packs: Count = setting(1, "Pieces into which gradients are packed for an all-reduce.")
-  mixed_precision_dtype: (
-    Literal["float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16"] | None
-  ) = setting(None, "Type of the computation; variables stay float32. None: float32.")
+  mixed_precision_dtype: Literal["float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16"] | None = setting(
+    None, "Type of the computation; variables stay float32. None: float32."
+  )
   loss_scale: Literal["dynamic"] | AboveZero | None = setting(
     None,
-    "Loss scaling under float16: 'dynamic' or a fixed number. None: dynamic under float16, "
-    "else off.",
+    "Loss scaling under float16: 'dynamic' or a fixed number. None: dynamic under float16, else off.",
   )
   run_eagerly: bool = setting(False, "Whether steps run line by line, for debugging. Slow.")
   batchnorm_spatial_persistent: bool = setting(

@@ -40,14 +40,16 @@ def configure_devices(config: RuntimeConfig) -> None:
     return
   cpu = tf.config.list_physical_devices("CPU")[0]
   try:
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * config.num_virtual_devices)
+    tf.config.set_logical_device_configuration(
+      cpu, [tf.config.LogicalDeviceConfiguration()] * config.num_virtual_devices
+    )
   except RuntimeError:
     found = len(tf.config.list_logical_devices("CPU"))
     if found < config.num_virtual_devices:
       raise ConfigError.of(
         "runtime.num_virtual_devices",
-        f"asked for {config.num_virtual_devices} logical CPU devices, but TensorFlow already runs with {found}; configure"
-        " it before the first tensor is made, or start a new process.",
+        f"asked for {config.num_virtual_devices} logical CPU devices, but TensorFlow already runs with {found};"
+        " configure it before the first tensor is made, or start a new process.",
       ) from None
 
 

@@ -32,9 +32,7 @@ class Clipping:
   """Limits on gradients, shared by all optimizers."""
 
   clipnorm: AboveZero | None = setting(None, "Largest L2 norm of each gradient. None: no limit.")
-  clipvalue: AboveZero | None = setting(
-    None, "Largest absolute value of a gradient. None: no limit."
-  )
+  clipvalue: AboveZero | None = setting(None, "Largest absolute value of a gradient. None: no limit.")
   global_clipnorm: AboveZero | None = setting(
     None, "Largest L2 norm of all gradients together, over the global batch. None: no limit."
   )
@@ -45,9 +43,7 @@ class SgdConfig(Clipping):
   """Stochastic gradient descent with optional momentum."""
 
   name: str = setting("SGD", "Name of the optimizer.")
-  decay: NonNegative = setting(
-    0.0, "Inverse-time decay of the learning rate; only with `legacy: true`."
-  )
+  decay: NonNegative = setting(0.0, "Inverse-time decay of the learning rate; only with `legacy: true`.")
   nesterov: bool = setting(False, "Whether the momentum is Nesterov's.")
   momentum: Fraction = setting(0.0, "Weight of the past updates.")
 
@@ -108,9 +104,7 @@ class AdamWConfig(AdamConfig):
   weight_decay_rate: NonNegative = setting(0.0, "Weight decay per unit of learning rate.")
   include_in_weight_decay: Names = setting(None, _DECAYED)
   exclude_from_weight_decay: Names = setting(None, _NOT_DECAYED)
-  gradient_clip_norm: NonNegative = setting(
-    1.0, "Largest L2 norm of all gradients together. 0: no limit."
-  )
+  gradient_clip_norm: NonNegative = setting(1.0, "Largest L2 norm of all gradients together. 0: no limit.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,9 +113,7 @@ class AdamWExperimentalConfig(AdamConfig):
 
   name: str = setting("AdamWeightDecayExperimental", "Name of the optimizer.")
   weight_decay: NonNegative = setting(0.0, "Weight decay per unit of learning rate.")
-  global_clipnorm: AboveZero | None = setting(
-    1.0, "Largest L2 norm of all gradients together. None: no limit."
-  )
+  global_clipnorm: AboveZero | None = setting(1.0, "Largest L2 norm of all gradients together. None: no limit.")
   jit_compile: bool = setting(False, "Whether the update is compiled with XLA.")
 
 
@@ -206,9 +198,7 @@ class EmaConfig:
 
   name: str = setting("ExponentialMovingAverage", "Name; kept for Model Garden's sake.")
   average_decay: Fraction = setting(0.99, "Weight of the old average in each update.")
-  start_step: Count = setting(
-    0, "Step at which averaging starts; until then evaluation is of the raw weights."
-  )
+  start_step: Count = setting(0, "Step at which averaging starts; until then evaluation is of the raw weights.")
   dynamic_decay: bool = setting(
     True,
     "Whether the decay grows at first: min(average_decay, (1 + n) / (10 + n)) at update n.",
@@ -238,12 +228,8 @@ class StepwiseLrConfig:
   """values[0] up to and including step boundaries[0], then values[1], and so on."""
 
   name: str = setting("PiecewiseConstantDecay", "Name of the schedule.")
-  boundaries: tuple[Count, ...] | None = setting(
-    None, "Steps at which the rate changes, rising. Required."
-  )
-  values: tuple[float, ...] | None = setting(
-    None, "Learning rates, one more than boundaries. Required."
-  )
+  boundaries: tuple[Count, ...] | None = setting(None, "Steps at which the rate changes, rising. Required.")
+  values: tuple[float, ...] | None = setting(None, "Learning rates, one more than boundaries. Required.")
   offset: Count = setting(0, _OFFSET)
 
 
@@ -253,9 +239,7 @@ class ExponentialLrConfig:
 
   name: str = setting("ExponentialDecay", "Name of the schedule.")
   initial_learning_rate: float | None = setting(None, _FIRST_RATE)
-  decay_steps: Positive | None = setting(
-    None, "Steps in which the rate falls by `decay_rate`. Required."
-  )
+  decay_steps: Positive | None = setting(None, "Steps in which the rate falls by `decay_rate`. Required.")
   decay_rate: float | None = setting(None, "Factor applied every `decay_steps`. Required.")
   staircase: bool | None = setting(None, "Whether the rate falls in jumps. None: smoothly.")
   offset: Count = setting(0, _OFFSET)
@@ -268,9 +252,7 @@ class PolynomialLrConfig:
   name: str = setting("PolynomialDecay", "Name of the schedule.")
   initial_learning_rate: float | None = setting(None, _FIRST_RATE)
   decay_steps: Positive | None = setting(None, _DECAY_STEPS)
-  end_learning_rate: float = setting(
-    0.0001, "Learning rate at the end of the schedule and after it."
-  )
+  end_learning_rate: float = setting(0.0001, "Learning rate at the end of the schedule and after it.")
   power: float = setting(1.0, "The power; 1 is a straight line.")
   cycle: bool = setting(False, "Whether the schedule starts again after its end.")
   offset: Count = setting(0, _OFFSET)
@@ -324,9 +306,7 @@ class StepCosineLrConfig:
   """Cosine pieces: from values[i] to values[i + 1] between two boundaries, the last one to 0."""
 
   name: str = setting("StepCosineDecayWithOffset", "Name of the schedule.")
-  boundaries: tuple[Count, ...] | None = setting(
-    None, "Steps at which the pieces meet, rising. Required."
-  )
+  boundaries: tuple[Count, ...] | None = setting(None, "Steps at which the pieces meet, rising. Required.")
   values: tuple[float, ...] | None = setting(None, "Learning rates at the joints. Required.")
   offset: Count = setting(0, _OFFSET)
 
@@ -372,26 +352,18 @@ class OptimizerConfig(OneOf):
     | None
   ) = setting(None, "The optimizer in use: the name of one of the fields below.")
   sgd: SgdConfig = setting(text="Gradient descent.", factory=SgdConfig)
-  sgd_experimental: SgdExperimentalConfig = setting(
-    text="The new tf-keras SGD.", factory=SgdExperimentalConfig
-  )
+  sgd_experimental: SgdExperimentalConfig = setting(text="The new tf-keras SGD.", factory=SgdExperimentalConfig)
   adam: AdamConfig = setting(text="Adam.", factory=AdamConfig)
-  adam_experimental: AdamExperimentalConfig = setting(
-    text="The new tf-keras Adam.", factory=AdamExperimentalConfig
-  )
+  adam_experimental: AdamExperimentalConfig = setting(text="The new tf-keras Adam.", factory=AdamExperimentalConfig)
   adamw: AdamWConfig = setting(text="Adam with weight decay (legacy).", factory=AdamWConfig)
-  adamw_experimental: AdamWExperimentalConfig = setting(
-    text="The new tf-keras AdamW.", factory=AdamWExperimentalConfig
-  )
+  adamw_experimental: AdamWExperimentalConfig = setting(text="The new tf-keras AdamW.", factory=AdamWExperimentalConfig)
   lamb: LambConfig = setting(text="LAMB (legacy).", factory=LambConfig)
   rmsprop: RmsPropConfig = setting(text="RMSprop.", factory=RmsPropConfig)
   lars: LarsConfig = setting(text="LARS (legacy).", factory=LarsConfig)
   adagrad: AdagradConfig = setting(text="Adagrad.", factory=AdagradConfig)
   slide: SlideConfig = setting(text="SLIDE (settings only).", factory=SlideConfig)
   adafactor: AdafactorConfig = setting(text="Adafactor (settings only).", factory=AdafactorConfig)
-  adafactor_keras: AdafactorKerasConfig = setting(
-    text="The tf-keras Adafactor.", factory=AdafactorKerasConfig
-  )
+  adafactor_keras: AdafactorKerasConfig = setting(text="The tf-keras Adafactor.", factory=AdafactorKerasConfig)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -424,9 +396,7 @@ class LrConfig(OneOf):
   power_with_offset: PowerDecayWithOffsetLrConfig = setting(
     text="A power of the steps after an offset.", factory=PowerDecayWithOffsetLrConfig
   )
-  step_cosine_with_offset: StepCosineLrConfig = setting(
-    text="Pieces of cosines.", factory=StepCosineLrConfig
-  )
+  step_cosine_with_offset: StepCosineLrConfig = setting(text="Pieces of cosines.", factory=StepCosineLrConfig)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -437,9 +407,7 @@ class WarmupConfig(OneOf):
     None, "The warm-up in use: the name of one of the fields below, or null."
   )
   linear: LinearWarmupConfig = setting(text="A straight line.", factory=LinearWarmupConfig)
-  polynomial: PolynomialWarmupConfig = setting(
-    text="A power of the step.", factory=PolynomialWarmupConfig
-  )
+  polynomial: PolynomialWarmupConfig = setting(text="A power of the step.", factory=PolynomialWarmupConfig)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,14 @@
 """Exponential moving average of a model's weights, outside the optimizer (foundation F4).
 
 average <- average + (1 - decay) * (weight - average), after every update. With `dynamic_decay` the decay is
-min(average_decay, (1 + n) / (10 + n)) for the n-th update after `start_step`, as `tf.train.ExponentialMovingAverage` does
-with `num_updates`.
+min(average_decay, (1 + n) / (10 + n)) for the n-th update after `start_step`, as `tf.train.ExponentialMovingAverage`
+does with `num_updates`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -113,9 +113,7 @@ class Ema:
 
     for average, weight in zip(self.averages, self._weights, strict=True):
       per_replica = weight.synchronization == tf.VariableSynchronization.ON_READ
-      self._strategy.extended.update(
-        average, move_statistics if per_replica else move, args=(weight,), group=False
-      )
+      self._strategy.extended.update(average, move_statistics if per_replica else move, args=(weight,), group=False)
 
   @contextlib.contextmanager
   def swapped_in(self, step: int) -> Iterator[None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import tf_keras
+
 
 class Averaging(NamedTuple):
   """The settings of an averaging wrapper."""
@@ -24,8 +26,11 @@ def without_averaging(optimizer: Any) -> tuple[Any, Averaging | None]:
     optimizer: any optimizer, or None.
 
   Returns:
-    (the wrapped optimizer, the wrapper's settings), or (optimizer, None).
+    (the wrapped optimizer, the wrapper's settings), or (optimizer, None). Loss scaling around the wrapper is kept.
   """
+  if isinstance(optimizer, tf_keras.mixed_precision.LossScaleOptimizer):
+    inner, settings = without_averaging(optimizer.inner_optimizer)
+    return (optimizer if settings is None else _scaled_like(optimizer, inner)), settings
   if type(optimizer).__name__ != "ExponentialMovingAverage" or not hasattr(optimizer, "shadow_copy"):
     return optimizer, None
   settings = Averaging(
@@ -35,3 +40,14 @@ def without_averaging(optimizer: Any) -> tuple[Any, Averaging | None]:
     trainable_weights_only=bool(optimizer._trainable_weights_only),  # noqa: SLF001
   )
   return optimizer._optimizer, settings  # noqa: SLF001
+
+
+def _scaled_like(optimizer: Any, inner: Any) -> Any:
+  """Returns loss scaling as that of `optimizer`, around another optimizer."""
+  dynamic = optimizer.dynamic
+  return tf_keras.mixed_precision.LossScaleOptimizer(
+    inner,
+    dynamic=dynamic,
+    initial_scale=optimizer.initial_scale,
+    dynamic_growth_steps=optimizer.dynamic_growth_steps if dynamic else None,
+  )

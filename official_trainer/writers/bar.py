@@ -58,9 +58,7 @@ class Bar(display.Display):
       auto_refresh=live,
       refresh_per_second=_REFRESHES_PER_SECOND,
     )
-    self._task = self._progress.add_task(
-      "", total=total_steps, completed=step, steps_per_second=None, status=""
-    )
+    self._task = self._progress.add_task("", total=total_steps, completed=step, steps_per_second=None, status="")
     self._progress.start()
 
   def show(self, report: display.Report) -> None:

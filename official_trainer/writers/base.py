@@ -106,9 +106,7 @@ def number(name: str, value: Any) -> float:
     except (TypeError, ValueError):
       pass
   found = f"a {type(value).__name__} of shape {tuple(shape)}" if len(shape) else repr(value)
-  raise ValueError(
-    f"metric {name!r} must be one number, got {found}. Reduce it to a scalar before it is reported."
-  )
+  raise ValueError(f"metric {name!r} must be one number, got {found}. Reduce it to a scalar before it is reported.")
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:

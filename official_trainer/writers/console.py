@@ -86,9 +86,7 @@ class Console(Writer):
   def scalars(self, step: int, mode: str, values: Mapping[str, float]) -> None:
     self._show_pending()
     self._last[mode] = numbers(values)
-    self._pending = display.Report(
-      step=step, total_steps=self._total_steps, mode=mode, metrics=self._last[mode]
-    )
+    self._pending = display.Report(step=step, total_steps=self._total_steps, mode=mode, metrics=self._last[mode])
     self._show_timed()
 
   def timings(self, step: int, mode: str, values: Mapping[str, float]) -> None:

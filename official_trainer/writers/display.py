@@ -103,6 +103,4 @@ def line(report: Report) -> str:
 
 def readable(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
   """Returns (name, value) as shown to people, losses first."""
-  return [
-    (formats.shared_name(name), formats.value(metrics[name])) for name in formats.in_order(metrics)
-  ]
+  return [(formats.shared_name(name), formats.value(metrics[name])) for name in formats.in_order(metrics)]

@@ -30,9 +30,7 @@ class HistoryWriter(Writer):
     self._lines = _Lines(os.fspath(path))
 
   def open(self, step: int, rows: Rows) -> None:
-    self._lines.restart(
-      _history_line(row_step, mode, metrics) for row_step, mode, metrics in rows if row_step <= step
-    )
+    self._lines.restart(_history_line(row_step, mode, metrics) for row_step, mode, metrics in rows if row_step <= step)
 
   def scalars(self, step: int, mode: str, values: Mapping[str, float]) -> None:
     self._lines.append(_history_line(step, mode, values))
@@ -114,9 +112,7 @@ class _Lines:
 
   def append(self, line: str) -> None:
     if self._file is None:
-      raise RuntimeError(
-        f"{self._path} is not open. Call `open(step, rows)` before anything is written."
-      )
+      raise RuntimeError(f"{self._path} is not open. Call `open(step, rows)` before anything is written.")
     self._file.write(f"{line}\n".encode())
     self._file.flush()
 
@@ -133,10 +129,7 @@ def _history_line(step: int, mode: str, metrics: Mapping[str, float]) -> str:
 
 def _json_numbers(values: Mapping[str, float]) -> dict[str, float | str]:
   """Returns the values as JSON can hold them, sorted by name."""
-  return {
-    name: value if math.isfinite(value) else str(value)
-    for name, value in sorted(numbers(values).items())
-  }
+  return {name: value if math.isfinite(value) else str(value) for name, value in sorted(numbers(values).items())}
 
 
 def _step_of(line: str) -> float:

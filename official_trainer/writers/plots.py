@@ -76,9 +76,7 @@ def _panels(rows: Rows) -> dict[str, dict[tuple[str, str], _Curve]]:
   return {name: panels[name] for name in formats.in_order(panels)}
 
 
-def _draw(
-  axes: Any, panel: str, curves: Mapping[tuple[str, str], _Curve], best: int | None
-) -> None:
+def _draw(axes: Any, panel: str, curves: Mapping[tuple[str, str], _Curve], best: int | None) -> None:
   for (mode, _), curve in sorted(curves.items()):
     color = _COLORS.get(mode, _OTHER_COLOR)
     steps, values = zip(*curve, strict=True)
@@ -148,6 +146,5 @@ def _has_lone_point(values: tuple[float, ...]) -> bool:
   """Returns whether a finite value has no finite neighbour: a line alone would not show it."""
   finite = [False, *map(math.isfinite, values), False]
   return any(
-    here and not before and not after
-    for before, here, after in zip(finite, finite[1:], finite[2:], strict=False)
+    here and not before and not after for before, here, after in zip(finite, finite[1:], finite[2:], strict=False)
   )

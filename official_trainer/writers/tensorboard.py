@@ -49,9 +49,7 @@ class TensorBoardWriter(Writer):
     clock: Callable[[], float] = time.time,
   ):
     subdirs = subdirs or {"train": "train", "validation": "validation"}
-    self._folders = {
-      mode: os.path.join(os.fspath(model_dir), subdir) for mode, subdir in subdirs.items()
-    }
+    self._folders = {mode: os.path.join(os.fspath(model_dir), subdir) for mode, subdir in subdirs.items()}
     self._clock = clock
     self._files: dict[str, _EventFile] = {}
     self._stale_from: dict[str, int | None] | None = None  # None while not open.
@@ -60,16 +58,11 @@ class TensorBoardWriter(Writer):
     self.close()
     known = {mode for row_step, mode, _ in rows if row_step == step}
     nothing_known = step == 0 and not rows
-    self._stale_from = {
-      mode: None if nothing_known else step + 1 if mode in known else step for mode in self._folders
-    }
+    self._stale_from = {mode: None if nothing_known else step + 1 if mode in known else step for mode in self._folders}
 
   def scalars(self, step: int, mode: str, values: Mapping[str, float]) -> None:
     if values:
-      points = [
-        summary_pb2.Summary.Value(tag=name, simple_value=value)
-        for name, value in numbers(values).items()
-      ]
+      points = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in numbers(values).items()]
       self._add(step, mode, summary_pb2.Summary(value=points))
 
   def timings(self, step: int, mode: str, values: Mapping[str, float]) -> None:
@@ -91,13 +84,10 @@ class TensorBoardWriter(Writer):
 
   def _add(self, step: int, mode: str, summary: summary_pb2.Summary) -> None:
     if self._stale_from is None:
-      raise RuntimeError(
-        "TensorBoardWriter is not open. Call `open(step, rows)` before anything is written."
-      )
+      raise RuntimeError("TensorBoardWriter is not open. Call `open(step, rows)` before anything is written.")
     if mode not in self._folders:
       raise ValueError(
-        f"mode must be one of {', '.join(self._folders)}, got {mode!r}. "
-        "Name a folder for it in `subdirs`."
+        f"mode must be one of {', '.join(self._folders)}, got {mode!r}. Name a folder for it in `subdirs`."
       )
     if mode not in self._files:
       stale_from = self._stale_from[mode]

@@ -93,9 +93,7 @@ def test_a_folder_that_is_not_there_has_no_steps(tmp_path):
 
 
 def test_equal_files_have_equal_manifests(prefix):
-  assert manifest.describe(prefix, 4, {"b": 1, "a": 2}) == manifest.describe(
-    prefix, 4, {"a": 2, "b": 1}
-  )
+  assert manifest.describe(prefix, 4, {"b": 1, "a": 2}) == manifest.describe(prefix, 4, {"a": 2, "b": 1})
 
 
 def test_files_of_steps_that_begin_alike_are_kept_apart(prefix, tmp_path):

@@ -32,7 +32,7 @@ def test_reading_gives_the_newest_that_is_there_or_none(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "model_checkpoint_path", "\0\0\0"])
-def test_a_file_that_cannot_be_read_is_a_warning_and_none(tmp_path, text, caplog):
+def test_a_file_that_cannot_be_read_names_nothing_aloud(tmp_path, text, caplog):
   (tmp_path / "checkpoint").write_text(text, "utf-8")
   assert read_state_file(str(tmp_path)) is None
-  assert "cannot be read" in caplog.text
+  assert any(record.levelname == "WARNING" for record in caplog.records)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from official_trainer.checkpoint import manifest, store
 from official_trainer.checkpoint.store import CheckpointStore, new_checkpoints
-from official_trainer.errors import CheckpointMismatch
+from official_trainer.errors import BrokenCheckpoint, CheckpointMismatch
 
 
 class Saved:
@@ -228,7 +228,7 @@ def test_when_every_one_is_broken_the_run_does_not_silently_start_again(tmp_path
     truncate(tmp_path / f"ckpt-{step}.index")
   before = names(tmp_path)
   for _ in range(2):
-    with pytest.raises(manifest.BrokenCheckpoint, match="every checkpoint in .* is broken"):
+    with pytest.raises(BrokenCheckpoint, match="every checkpoint in .* is broken"):
       Saved(tmp_path).store.restore_latest()
   assert names(tmp_path) == before
 

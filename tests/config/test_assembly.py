@@ -91,9 +91,7 @@ def test_an_optional_group_appears_with_its_first_key_and_goes_with_null():
 
 def test_lists_of_groups_and_tables_are_replaced_whole():
   start = Config(rules=(Rule(name="a"), Rule(name="b")), table={"x": 1.0})
-  _, config = assemble(
-    {"rules": [{"name": "c", "every": "2"}], "table": {"y": "1e-3"}}, config=start
-  )
+  _, config = assemble({"rules": [{"name": "c", "every": "2"}], "table": {"y": "1e-3"}}, config=start)
   assert config.rules == (Rule(name="c", every=2),)
   assert config.table == {"y": 1e-3}
 

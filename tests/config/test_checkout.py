@@ -9,9 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run(folder, code, *arguments):
   path = f"import sys; sys.path.append({str(ROOT)!r}); "
-  done = subprocess.run(
-    [sys.executable, "-c", path + code, *arguments], cwd=folder, capture_output=True, text=True
-  )
+  done = subprocess.run([sys.executable, "-c", path + code, *arguments], cwd=folder, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
   return done.stdout
 

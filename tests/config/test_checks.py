@@ -34,6 +34,12 @@ RULES = [
   ({"task__task_class": "my/module:Task"}, "task.task_class"),
   ({"trainer__recovery_max_trials": 1}, "trainer.recovery_max_trials"),
   ({"trainer__allow_tpu_summary": True}, "trainer.allow_tpu_summary"),
+  ({"trainer__train_tf_function": False}, "trainer.train_tf_while_loop"),
+  (
+    {"trainer__eval_tf_function": False, "trainer__eval_tf_while_loop": True, "trainer__validation_steps": 3},
+    "trainer.eval_tf_while_loop",
+  ),
+  ({"trainer__eval_tf_while_loop": True}, "trainer.eval_tf_while_loop"),
   ({"trainer__best_checkpoint_eval_metric": "a"}, "trainer.best_checkpoint_export_subdir"),
   ({"trainer__best_checkpoint_export_subdir": "a"}, "trainer.best_checkpoint_eval_metric"),
   ({"trainer__best_checkpoints": [{"subdir": "a"}]}, "trainer.best_checkpoints.0.eval_metric"),
@@ -101,9 +107,7 @@ def test_the_defaults_fit_together():
 
 
 def test_all_problems_come_at_once():
-  found = checks.problems(
-    config(runtime__distribution_strategy="tpu", trainer__recovery_max_trials=2), "train"
-  )
+  found = checks.problems(config(runtime__distribution_strategy="tpu", trainer__recovery_max_trials=2), "train")
   assert paths(found) == [
     "runtime.distribution_strategy",
     "trainer.recovery_max_trials",

@@ -4,9 +4,7 @@ from official_trainer.config import describe, loading
 
 
 def loaded(**arguments):
-  return loading.load(
-    experiment="digits/cnn_ema", params_override="trainer.train_steps=7", **arguments
-  )
+  return loading.load(experiment="digits/cnn_ema", params_override="trainer.train_steps=7", **arguments)
 
 
 class Terminal(io.StringIO):

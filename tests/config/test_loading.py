@@ -183,8 +183,7 @@ def test_a_model_garden_key_without_effect_is_refused_unless_at_its_default():
 def test_name_in_a_file_and_in_the_flag_must_agree(tmp_path):
   path = write(tmp_path, "a.yaml", "experiment: digits/mlp\n")
   assert problems(experiment="digits/cnn", config_files=[path]) == [
-    f"experiment: is 'digits/mlp' here but 'digits/cnn' by --experiment. Leave one of them out."
-    f"   (from {path}:1)"
+    f"experiment: is 'digits/mlp' here but 'digits/cnn' by --experiment. Leave one of them out.   (from {path}:1)"
   ]
   assert loading.load(experiment="digits/mlp", config_files=[path]).name == "digits/mlp"
 
@@ -220,9 +219,7 @@ def test_an_open_direction_is_derived_from_the_name_of_the_metric():
     params_override="trainer.best_checkpoint_eval_metric=validation_loss",
   )
   assert loaded.config.trainer.best_checkpoint_metric_comp is None
-  assert loaded.derived() == {
-    "trainer.best_checkpoint_metric_comp": "lower (because 'validation_loss' ends in 'loss')"
-  }
+  assert loaded.derived() == {"trainer.best_checkpoint_metric_comp": "lower (because 'validation_loss' ends in 'loss')"}
 
 
 def test_training_for_no_step_is_refused_when_the_mode_trains():
@@ -257,9 +254,7 @@ def registered(monkeypatch):
 
 def test_a_users_own_fields_are_set_like_all_others(registered, tmp_path):
   registered("user/own")(user_experiment)
-  loaded = loading.load(
-    experiment="user/own", params_override="task.head.units=3,task.classes=[b, c]"
-  )
+  loaded = loading.load(experiment="user/own", params_override="task.head.units=3,task.classes=[b, c]")
   assert loaded.config.task == UserTaskConfig(head=HeadConfig(units=3), classes=("b", "c"))
   path = write(tmp_path, "params.yaml", loaded.to_yaml())
   assert loading.load(experiment=None, config_files=[path]).config == loaded.config
@@ -273,15 +268,10 @@ def test_what_the_experiment_itself_gets_wrong_is_named_with_its_place(registere
 
   registered("user/wrong")(wrong)
   found = problems(experiment="user/wrong")
-  assert found[0].startswith(
-    "trainer.steps_per_loop: must be at least 1, got 0.   (from experiment,"
-  )
+  assert found[0].startswith("trainer.steps_per_loop: must be at least 1, got 0.   (from experiment,")
   assert "test_loading.py:" in found[0]
 
 
 def test_an_experiment_must_return_our_config(registered):
   registered("user/dict")(dict)
-  assert (
-    "must return an ExperimentConfig of official_trainer, got dict"
-    in problems(experiment="user/dict")[0]
-  )
+  assert "must return an ExperimentConfig of official_trainer, got dict" in problems(experiment="user/dict")[0]

@@ -39,9 +39,7 @@ def test_scalars_mean_what_people_expect(text, value):
 
 
 def test_every_key_has_its_line():
-  document = yaml_text.read(
-    "trainer:\n  train_steps: 5\n\n  rules:\n  - {a: 1}\n  - a: 2\n", "f.yaml"
-  )
+  document = yaml_text.read("trainer:\n  train_steps: 5\n\n  rules:\n  - {a: 1}\n  - a: 2\n", "f.yaml")
   assert dict(document.lines) == {
     "trainer": 1, "trainer.train_steps": 2, "trainer.rules": 4, "trainer.rules.0": 5,
     "trainer.rules.0.a": 5, "trainer.rules.1": 6, "trainer.rules.1.a": 6,

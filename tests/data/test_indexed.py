@@ -18,9 +18,7 @@ def noisy(size=NUM_EXAMPLES):
   return numbers(size).augment(lambda batch, seeds: (batch, seeds_lib.uniform(seeds, 2)))
 
 
-def batches(
-  source, num, *, start=0, batch_size=4, seed=1, shuffle=True, anchor=None, multiple=1, **kwargs
-):
+def batches(source, num, *, start=0, batch_size=4, seed=1, shuffle=True, anchor=None, multiple=1, **kwargs):
   stream = IndexedInput(source, global_batch_size=batch_size, seed=seed, shuffle=shuffle, **kwargs)
   dataset = stream.dataset(start, anchor or Anchor.start(batch_size), multiple=multiple)
   return list(dataset.take(num))

@@ -52,9 +52,7 @@ def test_epochs_far_away_are_permutations_too(size):
   assert (far[0] != orders(size, 1)[0]).mean() > 0.9
 
 
-@pytest.mark.parametrize(
-  ("size", "expected"), [(10, [1, 2, 7, 9, 6]), (3000, [694, 2538, 690, 2493, 2921])]
-)
+@pytest.mark.parametrize(("size", "expected"), [(10, [1, 2, 7, 9, 6]), (3000, [694, 2538, 690, 2493, 2921])])
 def test_orders_are_the_same_on_every_machine(size, expected):
   # A change here changes every run that anybody resumes.
   positions = tf.range(10**12, 10**12 + 5, dtype=tf.int64)

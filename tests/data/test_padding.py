@@ -26,9 +26,7 @@ def test_the_last_batch_is_filled_with_its_last_row_and_masked():
 
 
 def test_a_data_set_known_to_be_full_is_passed_on_without_a_mask():
-  dataset = pad_batches(
-    tf.data.Dataset.range(6).batch(2, drop_remainder=True), batch_size=2, multiple=2
-  )
+  dataset = pad_batches(tf.data.Dataset.range(6).batch(2, drop_remainder=True), batch_size=2, multiple=2)
   assert [batch.mask for batch in dataset] == [None] * 3
   assert isinstance(dataset.element_spec, Batch)
 
@@ -93,9 +91,7 @@ def test_a_data_set_without_batches_is_refused():
 def test_batches_larger_than_the_batch_size_are_refused():
   with pytest.raises(ValueError, match="batches of 3 examples, more than the global batch size 2"):
     padded(tf.data.Dataset.range(3).batch(3, drop_remainder=True), batch_size=2)
-  with pytest.raises(
-    tf.errors.InvalidArgumentError, match="more examples than the global batch size 2"
-  ):
+  with pytest.raises(tf.errors.InvalidArgumentError, match="more examples than the global batch size 2"):
     padded(tf.data.Dataset.range(3).batch(3), batch_size=2)
 
 

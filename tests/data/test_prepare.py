@@ -42,9 +42,7 @@ def test_local_files_become_the_set_of_the_same_name(tmp_path, capsys, small_mni
   assert f"train {NUM_TRAIN}, test {NUM_TEST} examples) is now in {tmp_path}/sets" in said
   assert mnist.FashionMNIST.URL == address
 
-  params = DataConfig(
-    tfds_name="fashion_mnist", tfds_split="train", tfds_data_dir=f"{tmp_path}/sets"
-  )
+  params = DataConfig(tfds_name="fashion_mnist", tfds_split="train", tfds_data_dir=f"{tmp_path}/sets")
   source = tfds_source(params)
   batch = source.read(tf.range(NUM_TRAIN, dtype=tf.int64), tf.zeros([NUM_TRAIN, 2], tf.int32))
   np.testing.assert_array_equal(batch["image"][:, 0, 0, 0], batch["label"])

@@ -134,9 +134,7 @@ def test_nested_features_of_every_type_are_decoded_like_tfds_does(data_dir, cach
 
 
 def photos(data_dir, example_fn=None, **settings):
-  params = DataConfig(
-    tfds_name="tiny_photos", tfds_split="train", tfds_data_dir=data_dir, **settings
-  )
+  params = DataConfig(tfds_name="tiny_photos", tfds_split="train", tfds_data_dir=data_dir, **settings)
   return tfds_source(params, example_fn=example_fn)
 
 
@@ -173,17 +171,13 @@ def test_a_set_in_tfrecord_form_is_read_into_memory_when_it_fits(data_dir, tfrec
 
 
 def test_a_set_in_tfrecord_form_that_does_not_fit_says_what_to_do(tfrecord_dir):
-  params = DataConfig(
-    tfds_name="tiny_nested", tfds_split="train", tfds_data_dir=tfrecord_dir, cache_in_memory_mb=0
-  )
+  params = DataConfig(tfds_name="tiny_nested", tfds_split="train", tfds_data_dir=tfrecord_dir, cache_in_memory_mb=0)
   with pytest.raises(ConfigError, match=r"(?s)as tfrecord.*prepare tiny_nested --data_dir=DIR"):
     tfds_source(params)
 
 
 def test_a_set_that_is_not_prepared_fails_at_once_with_the_command(no_network, tmp_path):
-  with pytest.raises(
-    ConfigError, match=rf"python -m official_trainer.data.prepare mnist --data_dir={tmp_path}"
-  ):
+  with pytest.raises(ConfigError, match=rf"python -m official_trainer.data.prepare mnist --data_dir={tmp_path}"):
     tfds_source(DataConfig(tfds_name="mnist", tfds_split="train", tfds_data_dir=str(tmp_path)))
 
 
@@ -204,8 +198,6 @@ def test_wrong_names_are_refused_with_the_right_ones(no_network, settings, text)
 
 
 def test_a_set_without_supervised_keys_cannot_give_pairs(data_dir):
-  params = DataConfig(
-    tfds_name="tiny_nested", tfds_split="train", tfds_data_dir=data_dir, tfds_as_supervised=True
-  )
+  params = DataConfig(tfds_name="tiny_nested", tfds_split="train", tfds_data_dir=data_dir, tfds_as_supervised=True)
   with pytest.raises(ConfigError, match="what is input and what is label"):
     tfds_source(params)

@@ -93,7 +93,7 @@ def losses(num_replicas, layers):
 )
 def test_the_losses_of_fifty_steps_agree_on_any_number_of_replicas(layers):
   reference, evaluated = losses(1, layers)
-  assert reference[-1] < reference[0]
+  assert np.mean(reference[-10:]) < np.mean(reference[:10])
   for replicas in REPLICAS[1:]:
     values, value = losses(replicas, layers)
     np.testing.assert_allclose(values, reference, rtol=1e-5)

@@ -11,9 +11,7 @@ from tests import small_tasks
 
 pytestmark = pytest.mark.usefixtures("logical_cpus")
 
-MAGNITUDES = np.array(
-  [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-8, -1e-8, 1e8, -1e8, 1e-40, 1.0, 3.14159], np.float32
-)
+MAGNITUDES = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-8, -1e-8, 1e8, -1e8, 1e-40, 1.0, 3.14159], np.float32)
 
 
 def averaging_trainer(num_replicas=1, *, layers=small_tasks.everything, task_class=small_tasks.Regression, **kwargs):

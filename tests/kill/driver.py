@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 POLL_SECS = 0.02
 LIMIT_SECS = 300

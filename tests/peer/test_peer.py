@@ -67,9 +67,7 @@ def failures(results: dict) -> str:
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory) -> dict:
   pytest.importorskip("portpicker")
-  return run_peer_tests(
-    tmp_path_factory.mktemp("peer"), classes="ours", leave_out=tuple(exceptions.LEFT_OUT)
-  )
+  return run_peer_tests(tmp_path_factory.mktemp("peer"), classes="ours", leave_out=tuple(exceptions.LEFT_OUT))
 
 
 def test_the_peers_tests_pass_with_our_classes_but_for_the_listed_ones(ours):

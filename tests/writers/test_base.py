@@ -68,9 +68,7 @@ def test_an_empty_group_accepts_every_call():
 @pytest.mark.parametrize("method", ["scalars", "flush", "close"])
 def test_a_failing_writer_does_not_keep_the_call_from_the_others(method):
   calls = []
-  group = WriterGroup(
-    [Recorder("a", calls), Recorder("b", calls, failing=[method]), Recorder("c", calls)]
-  )
+  group = WriterGroup([Recorder("a", calls), Recorder("b", calls, failing=[method]), Recorder("c", calls)])
   arguments = (1, "train", {"loss": 1.0}) if method == "scalars" else ()
   with pytest.raises(OSError, match=f"b cannot {method}"):
     getattr(group, method)(*arguments)
@@ -78,9 +76,7 @@ def test_a_failing_writer_does_not_keep_the_call_from_the_others(method):
 
 
 def test_when_several_writers_fail_to_close_no_error_is_lost():
-  group = WriterGroup(
-    [Recorder("a", failing=["close"]), Recorder("b"), Recorder("c", failing=["close"])]
-  )
+  group = WriterGroup([Recorder("a", failing=["close"]), Recorder("b"), Recorder("c", failing=["close"])])
   with pytest.raises(OSError, match="c cannot close") as caught:
     group.close()
   assert str(caught.value.__context__) == "a cannot close"

@@ -123,8 +123,7 @@ def write_timings(path, step, steps):
 
 def test_timings_carry_their_wall_time_and_no_results(path):
   assert write_timings(path, 0, [2]) == (
-    '{"step": 2, "mode": "train", "wall_time": 1767225600.5, '
-    '"timings": {"a_secs": "inf", "steps_per_second": 812.0}}\n'
+    '{"step": 2, "mode": "train", "wall_time": 1767225600.5, "timings": {"a_secs": "inf", "steps_per_second": 812.0}}\n'
   )
 
 

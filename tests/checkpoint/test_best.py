@@ -1,0 +1,348 @@
+import itertools
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_trainer.checkpoint import best
+from official_trainer.checkpoint.best import (
+  BestCheckpoint,
+  best_checkpoint_in,
+  best_metric_names,
+  build_best_checkpoints,
+  is_better,
+  lookup,
+  names_of,
+  read_record,
+  step_of,
+)
+from official_trainer.config.trainer import BestCheckpointConfig, TrainerConfig
+
+NOT_FINITE = (math.nan, math.inf, -math.inf)
+
+
+class Model(tf.Module):
+  """One weight, whose value is the step."""
+
+  def __init__(self):
+    super().__init__()
+    self.weight = tf.Variable(0.0)
+
+
+class Run:
+  """Evaluates with given scores at steps 1, 2, ... and exports by one rule."""
+
+  def __init__(self, folder, metric="accuracy", comparison=None, records=None):
+    self.folder = str(folder)
+    self.model = Model()
+    self.checkpoint = tf.train.Checkpoint(model=self.model)
+    self.rule = BestCheckpoint(self.folder, metric, comparison, records)
+    self.metric = metric
+
+  def score(self, step, value):
+    self.model.weight.assign(float(step))
+    return self.rule.maybe_export_checkpoint(self.checkpoint, {self.metric: value}, step)
+
+  @property
+  def exported(self):
+    """The value of the weights on disk, read as a user reads them."""
+    model = Model()
+    status = tf.train.Checkpoint(model=model).read(best_checkpoint_in(self.folder))
+    status.assert_consumed()
+    return float(model.weight)
+
+  @property
+  def record(self):
+    with tf.io.gfile.GFile(f"{self.folder}/info.json") as file:
+      return json.loads(file.read())
+
+  def assert_agrees(self, step, value):
+    assert self.exported == step
+    assert self.record[self.metric] == value
+    assert self.record["best_ckpt_global_step"] == step == step_of(self.folder)
+    assert self.rule.best_value == value
+
+
+@pytest.fixture(params=["local", "ram"])
+def folder(request, tmp_path):
+  name = tmp_path.name
+  return str(tmp_path / "best_ckpt") if request.param == "local" else f"ram://best-{name}/best_ckpt"
+
+
+# ---- The decision -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("comparison", "better"), [("higher", 2.0), ("lower", 0.5)])
+def test_only_a_strictly_better_value_replaces_the_best(comparison, better):
+  worse = 1.0 / better
+  assert is_better(better, 1.0, comparison)
+  assert not is_better(worse, 1.0, comparison)
+  assert not is_better(1.0, 1.0, comparison)
+  assert is_better(worse, None, comparison)
+
+
+@pytest.mark.parametrize("comparison", ["higher", "lower"])
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_a_value_that_is_not_finite_is_never_best_and_never_in_the_way(comparison, value):
+  for old in (None, 1.0, *NOT_FINITE):
+    assert not is_better(value, old, comparison)
+  assert is_better(0.0, value, comparison)
+
+
+@pytest.mark.parametrize("comparison", ["higher", "lower"])
+def test_the_best_of_any_order_of_scores_is_the_best_finite_one(comparison):
+  scores = (0.5, 0.9, 0.1, math.nan, math.inf)
+  expected = 0.9 if comparison == "higher" else 0.1
+  for order in itertools.permutations(scores):
+    old = None
+    for score in order:
+      old = score if is_better(score, old, comparison) else old
+    assert old == expected
+
+
+def test_the_direction_follows_from_the_name_unless_it_is_given(tmp_path):
+  assert BestCheckpoint(str(tmp_path), "accuracy").comparison == "higher"
+  assert BestCheckpoint(str(tmp_path), "validation_loss").comparison == "lower"
+  assert BestCheckpoint(str(tmp_path), "val|box_loss").comparison == "lower"
+  assert BestCheckpoint(str(tmp_path), "accuracy", "lower").comparison == "lower"
+  with pytest.raises(ValueError, match="must be 'higher' or 'lower', got 'max'"):
+    BestCheckpoint(str(tmp_path), "accuracy", "max")
+
+
+def test_names_are_found_at_any_depth():
+  logs = {"a": 1, "b": {"c": tf.constant(2.0), "d": {"e": np.float32(3)}}, "x|y": 4.0, "s": "text"}
+  assert [lookup(logs, name) for name in ("a", "b|c", "b|d|e", "x|y")] == [1.0, 2.0, 3.0, 4.0]
+  assert [lookup(logs, name) for name in ("c", "b", "b|d", "a|b", "s", "")] == [None] * 6
+  assert names_of(logs) == ["a", "b|c", "b|d|e", "x|y", "s"]
+
+
+# ---- The export -------------------------------------------------------------------------------------
+
+
+def test_the_better_one_replaces_the_exported_weights_and_nothing_else_stays(folder):
+  run = Run(folder)
+  assert [run.score(step, value) for step, value in enumerate([0.5, 0.4, 0.5, 0.9, 0.6], 1)] == [
+    True,
+    False,
+    False,  # The first of equals stays.
+    True,
+    False,
+  ]
+  run.assert_agrees(4, 0.9)
+  assert sorted(tf.io.gfile.listdir(folder)) == [
+    "best_ckpt-4.data-00000-of-00001",
+    "best_ckpt-4.index",
+    "checkpoint",
+    "info.json",
+  ]
+
+
+def test_for_a_loss_the_lower_one_is_better(folder):
+  run = Run(folder, "validation_loss")
+  for step, value in enumerate([0.5, 0.2, 0.4], 1):
+    run.score(step, value)
+  run.assert_agrees(2, 0.2)
+
+
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_a_first_value_that_is_not_finite_exports_nothing_and_blocks_nothing(folder, value):
+  run = Run(folder)
+  assert not run.score(1, value)
+  assert run.rule.best_ckpt_logs is None
+  assert best_checkpoint_in(folder) is None
+  assert run.score(2, 0.1)
+  assert not run.score(3, value)
+  run.assert_agrees(2, 0.1)
+
+
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_weights_that_are_not_finite_are_not_exported_whatever_the_metric_says(tmp_path, value):
+  run = Run(tmp_path)
+  run.score(1, 0.5)
+  run.model.weight.assign(value)
+  assert not run.rule.maybe_export_checkpoint(run.checkpoint, {"accuracy": 0.9}, 2)
+  run.assert_agrees(1, 0.5)
+
+
+def test_a_nested_metric_is_watched_and_recorded(folder):
+  run = Run(folder, "b|accuracy")
+  logs = {"a": {"accuracy": 0.1}, "b": {"accuracy": 0.8, "text": "left out"}, "all": 0.5}
+  assert run.rule.maybe_export_checkpoint(run.checkpoint, logs, 3)
+  assert run.rule.best_value == 0.8
+  assert run.record == {
+    "a": {"accuracy": 0.1},
+    "b": {"accuracy": 0.8},
+    "all": 0.5,
+    "best_ckpt_file": "best_ckpt-3",
+    "best_ckpt_global_step": 3,
+  }
+  assert Run(folder, "b|accuracy").rule.best_value == 0.8
+
+
+def test_a_metric_that_is_not_reported_is_an_error_with_the_reported_names(tmp_path):
+  run = Run(tmp_path, "acuracy")
+  with pytest.raises(KeyError, match=r"'acuracy'.*Reported: a\|accuracy, loss"):
+    run.rule.maybe_export_checkpoint(run.checkpoint, {"a": {"accuracy": 1.0}, "loss": 1.0}, 1)
+
+
+@pytest.mark.parametrize("first", [0.9, math.nan])
+def test_a_restart_keeps_the_best(folder, first):
+  Run(folder).score(1, first)
+  again = Run(folder)
+  again.score(2, 0.5)
+  again.assert_agrees(*((1, 0.9) if first == 0.9 else (2, 0.5)))
+
+
+def test_the_records_of_a_state_are_used_and_filled(tmp_path):
+  records = {}
+  Run(tmp_path / "best_ckpt", records=records).score(1, 0.9)
+  assert records["best_ckpt"]["accuracy"] == 0.9
+  assert not Run(tmp_path / "best_ckpt", records=records).score(2, 0.5)
+
+
+def test_a_state_restored_from_before_the_best_on_disk_wins_and_the_folder_stays_until_replaced(
+  tmp_path,
+):
+  folder = tmp_path / "best_ckpt"
+  Run(folder).score(8, 0.9)
+  behind = Run(folder, records={})
+  assert behind.rule.best_ckpt_logs is None
+  assert not behind.score(2, math.nan)
+  assert Run(folder).exported == 8.0
+  assert behind.score(4, 0.7)
+  behind.assert_agrees(4, 0.7)
+
+
+# ---- Crashes ----------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+  pass
+
+
+def kill(*args, **kwargs):
+  raise Killed
+
+
+def full(*args, **kwargs):
+  raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("failure", [kill, full])
+def test_a_record_that_is_not_written_leaves_old_weights_and_old_record_together(tmp_path, monkeypatch, failure):
+  run = Run(tmp_path)
+  run.score(1, 0.5)
+  with monkeypatch.context() as patch:
+    patch.setattr(best, "write_text", failure)
+    with pytest.raises((Killed, OSError)):
+      run.score(2, 0.8)
+  run.assert_agrees(1, 0.5)
+  for again in (run, Run(tmp_path)):  # In this process and after a restart.
+    assert again.rule.best_value == 0.5
+  assert Run(tmp_path).score(3, 0.7)
+  Run(tmp_path).assert_agrees(3, 0.7)
+  assert not any("best_ckpt-2" in name for name in os.listdir(tmp_path))
+
+
+@pytest.mark.parametrize("failure", [kill, full])
+def test_weights_that_are_not_written_leave_the_old_ones_with_their_record(tmp_path, monkeypatch, failure):
+  run = Run(tmp_path)
+  run.score(1, 0.5)
+  # Step 1 too: after a restart a step may be evaluated and exported again.
+  for step in (2, 1):
+    with monkeypatch.context() as patch:
+      patch.setattr(best.tf.train.Checkpoint, "write", failure)
+      with pytest.raises((Killed, OSError)):
+        run.score(step, 0.8)
+    run.assert_agrees(1, 0.5)
+
+
+def test_a_kill_before_the_old_weights_are_removed_costs_nothing(tmp_path, monkeypatch):
+  run = Run(tmp_path)
+  run.score(1, 0.5)
+  with monkeypatch.context() as patch:
+    patch.setattr(best, "write_state_file", kill)
+    with pytest.raises(Killed):
+      run.score(2, 0.8)
+  Run(tmp_path).assert_agrees(2, 0.8)
+
+
+@pytest.mark.parametrize("text", ["", '{"accuracy": 0.9, "best_ck', "[1]", "3"])
+def test_a_truncated_record_is_named_and_the_next_finite_value_becomes_the_best(tmp_path, text, caplog):
+  Run(tmp_path).score(1, 0.9)
+  (tmp_path / "info.json").write_text(text, "utf-8")
+  assert read_record(str(tmp_path)) is None
+  assert "info.json cannot be read" in caplog.text
+  assert Run(tmp_path).exported == 1.0  # The weights are still found.
+  again = Run(tmp_path)
+  again.score(2, 0.5)
+  again.assert_agrees(2, 0.5)
+
+
+def test_an_export_of_the_same_step_replaces_itself(folder):
+  run = Run(folder)
+  run.score(1, 0.5)
+  run.score(1, 0.6)
+  run.assert_agrees(1, 0.6)
+
+
+# ---- Several rules ----------------------------------------------------------------------------------
+
+
+def config(**changes):
+  return TrainerConfig(best_checkpoint_export_subdir="best_ckpt", best_checkpoint_eval_metric="accuracy", **changes)
+
+
+def test_the_rules_of_a_config_are_built_in_order(tmp_path):
+  more = BestCheckpointConfig(subdir="best_loss", eval_metric="b|loss")
+  options = config(best_checkpoints=(more,))
+  assert best_metric_names(options) == {
+    "trainer.best_checkpoint_eval_metric": "accuracy",
+    "trainer.best_checkpoints.0.eval_metric": "b|loss",
+  }
+  rules = list(build_best_checkpoints(options, str(tmp_path)))
+  assert [(rule.metric_name, rule.comparison) for rule in rules] == [
+    ("accuracy", "higher"),
+    ("b|loss", "lower"),
+  ]
+  assert [rule.export_dir for rule in rules] == [
+    str(tmp_path / "best_ckpt"),
+    str(tmp_path / "best_loss"),
+  ]
+
+
+def test_without_a_rule_there_is_no_exporter(tmp_path):
+  assert build_best_checkpoints(TrainerConfig(), str(tmp_path)) is None
+  assert best_metric_names(TrainerConfig(best_checkpoint_eval_metric="accuracy")) == {}
+
+
+def test_each_rule_keeps_its_own_best(tmp_path):
+  more = BestCheckpointConfig(subdir="best_loss", eval_metric="loss")
+  exporter = build_best_checkpoints(config(best_checkpoints=(more,)), str(tmp_path))
+  checkpoint = tf.train.Checkpoint(model=Model())
+  scores = [(0.5, 0.3), (0.7, 0.4), (0.6, 0.2)]
+  done = [
+    exporter.maybe_export_checkpoint(checkpoint, {"accuracy": accuracy, "loss": loss}, step)
+    for step, (accuracy, loss) in enumerate(scores, 1)
+  ]
+  assert done == [True, True, True]
+  assert exporter.best_ckpt_logs == {"accuracy": 0.7, "loss": 0.2}
+  assert step_of(str(tmp_path / "best_ckpt")) == 2
+  assert step_of(str(tmp_path / "best_loss")) == 3
+
+
+def test_folders_that_end_alike_do_not_share_a_record(tmp_path):
+  more = (
+    BestCheckpointConfig(subdir="a/best", eval_metric="loss"),
+    BestCheckpointConfig(subdir="b/best", eval_metric="loss", metric_comp="higher"),
+  )
+  records = {}
+  exporter = build_best_checkpoints(TrainerConfig(best_checkpoints=more), str(tmp_path), records)
+  checkpoint = tf.train.Checkpoint(model=Model())
+  for step, loss in enumerate([0.5, 0.1, 0.9], 1):
+    exporter.maybe_export_checkpoint(checkpoint, {"loss": loss}, step)
+  assert step_of(str(tmp_path / "a/best")) == 2
+  assert step_of(str(tmp_path / "b/best")) == 3

@@ -1,0 +1,179 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_trainer.data.config import DataConfig
+from official_trainer.data.indexed import Anchor
+from official_trainer.data.padding import Batch
+from official_trainer.errors import ConfigError
+from official_trainer.feed import (
+  DistributedFeed,
+  EvaluationFeed,
+  IndexedFeed,
+  SkippingFeed,
+  SuppliedFeed,
+  train_feed,
+  validation_feed,
+)
+from tests import small_tasks
+
+pytestmark = pytest.mark.usefixtures("logical_cpus")
+
+
+def feed_of(task_class=small_tasks.Regression, *, num_replicas=1, seed=1, anchor=None, **data):
+  params = DataConfig(**{"global_batch_size": 4, **data})
+  return train_feed(
+    task_class(None),
+    params,
+    strategy=small_tasks.strategy_of(num_replicas),
+    seed=seed,
+    anchor=lambda: anchor or Anchor.start(params.global_batch_size),
+    distribute=None,
+  )
+
+
+def evaluation_of(task_class=small_tasks.Regression, *, num_replicas=1, **data):
+  params = DataConfig(**{"global_batch_size": 4, **data})
+  return validation_feed(
+    task_class(None), params, strategy=small_tasks.strategy_of(num_replicas), seed=1, distribute=None
+  )
+
+
+def targets(dataset, count=5):
+  return [batch.inputs[1].numpy().tolist() for batch in dataset.take(count)]
+
+
+def test_a_source_is_read_by_step():
+  feed = feed_of()
+  assert isinstance(feed, IndexedFeed) and feed.exact
+  assert targets(feed.dataset(3), 4) == targets(feed.dataset(0), 7)[3:]
+
+
+def test_the_inputs_own_seed_goes_before_that_of_the_run():
+  assert targets(feed_of(seed=1).dataset(0)) != targets(feed_of(seed=2).dataset(0))
+  assert targets(feed_of(seed=1).dataset(0)) == targets(feed_of().dataset(0))
+
+
+def test_what_the_data_are_for_is_filled_in():
+  seen = []
+
+  class Asking(small_tasks.Regression):
+    def build_source(self, params):
+      seen.append((params.is_training, params.seed))
+      return super().build_source(params)
+
+  feed_of(Asking, seed=9)
+  evaluation_of(Asking)
+  feed_of(Asking, is_training=False)
+  assert [is_training for is_training, _ in seen] == [True, False, False]
+  assert seen[0][1] == 9
+
+
+def test_a_plain_pipeline_is_skipped_forward_and_its_batches_are_padded_when_partial():
+  feed = feed_of(small_tasks.PipelineRegression, global_batch_size=5)
+  assert isinstance(feed, SkippingFeed) and feed.exact
+  whole = list(feed.dataset(0).take(7))
+  for expected, batch in zip(whole[4:], feed.dataset(4).take(3), strict=True):
+    np.testing.assert_array_equal(expected.inputs[0], batch.inputs[0])
+    np.testing.assert_array_equal(expected.mask, batch.mask)
+  # An epoch of 24 rows: the fifth batch has four.
+  assert [batch.mask.numpy().sum() for batch in whole] == [5, 5, 5, 5, 4, 5, 5]
+
+
+def test_a_source_can_be_asked_for_and_passed_over():
+  assert isinstance(feed_of(resume="index"), IndexedFeed)
+  assert isinstance(feed_of(resume="skip"), SkippingFeed)
+  with pytest.raises(ValueError, match=r"resume is 'index', but the task's build_source\(\) gives no source"):
+    feed_of(small_tasks.PipelineRegression, resume="index")
+
+
+def test_data_that_start_over_say_so():
+  feed = feed_of(small_tasks.PipelineRegression, resume="none")
+  assert not feed.exact
+  assert targets(feed.dataset(3)) == targets(feed.dataset(0))
+
+
+@pytest.mark.parametrize("task", [small_tasks.Regression, small_tasks.PipelineRegression])
+def test_a_batch_size_is_required(task):
+  with pytest.raises(ValueError, match="task.train_data.global_batch_size must be at least 1, got 0"):
+    feed_of(task, global_batch_size=0)
+  with pytest.raises(ValueError, match="task.validation_data.global_batch_size must be at least 1, got 0"):
+    evaluation_of(task, global_batch_size=0)
+
+
+def test_settings_without_effect_on_a_source_are_named(caplog):
+  feed_of(cache=True, cycle_length=3)
+  assert "task.train_data: cache, cycle_length have no effect" in caplog.text
+  with pytest.raises(ConfigError, match="enable_tf_data_service: excludes exact resume"):
+    feed_of(enable_tf_data_service=True)
+
+
+@pytest.mark.parametrize("task", [small_tasks.Regression, small_tasks.PipelineRegression])
+@pytest.mark.parametrize("num_replicas", [1, 4])
+def test_an_evaluation_goes_through_every_example_once(task, num_replicas):
+  feed = evaluation_of(task, num_replicas=num_replicas, global_batch_size=3)
+  assert isinstance(feed, EvaluationFeed)
+  for _ in range(2):
+    batches = list(feed.dataset())
+    assert {batch.mask.shape[0] for batch in batches} == {3 if num_replicas == 1 else 4}
+    seen = np.concatenate([batch.inputs[1][batch.mask > 0] for batch in batches])
+    np.testing.assert_array_equal(seen, small_tasks.rows(10, seed=1)[1])
+
+
+def test_replicas_get_slices_with_their_part_of_the_mask():
+  strategy = small_tasks.strategy_of(4)
+  feed = evaluation_of(num_replicas=4, global_batch_size=6)
+  with strategy.scope():
+    batch = feed.to_replicas(next(iter(feed.dataset())))
+    masks = strategy.experimental_local_results(batch.mask)
+  assert isinstance(batch, Batch)
+  assert [mask.numpy().tolist() for mask in masks] == [[1, 1], [1, 1], [1, 1], [0, 0]]
+
+
+def test_a_supplied_dataset_keeps_no_position():
+  dataset = tf.data.Dataset.range(3)
+  feed = SuppliedFeed(dataset)
+  assert feed.dataset(5) is dataset
+  assert not feed.exact and "not kept" in feed.position
+  assert feed.to_replicas(1) == Batch(1, None)
+
+
+def test_tasks_of_model_garden_are_distributed_for_each_replica():
+  from official.utils.testing import mock_task
+
+  strategy = small_tasks.strategy_of(2)
+  task = mock_task.MockTask()
+  asked = []
+  feed = train_feed(
+    task,
+    DataConfig(),
+    strategy=strategy,
+    seed=1,
+    anchor=lambda: None,
+    distribute=lambda build, params: asked.append(build) or "distributed",
+  )
+  assert isinstance(feed, DistributedFeed)
+  assert feed.dataset(0) == "distributed"
+  assert asked == [task.build_inputs]
+  feed.dataset(3)
+  assert asked[1] is not task.build_inputs
+  assert isinstance(validation_feed(task, DataConfig(), strategy=strategy, seed=1, distribute=None), DistributedFeed)
+
+
+def test_a_feed_knows_whether_its_data_can_end():
+  class Once(small_tasks.PipelineRegression):
+    def build_inputs(self, params, input_context=None):
+      return super().build_inputs(params, input_context).take(5)
+
+  for feed, endless in [
+    (feed_of(), True),
+    (feed_of(small_tasks.PipelineRegression), True),
+    (feed_of(small_tasks.PipelineRegression, resume="none"), True),
+    (feed_of(Once), False),
+    (evaluation_of(), False),
+    (SuppliedFeed(tf.data.Dataset.range(3).repeat()), True),
+    (SuppliedFeed(tf.data.Dataset.range(3)), False),
+    (SuppliedFeed({"a": tf.data.Dataset.range(3)}), False),
+  ]:
+    feed.dataset(0)
+    assert feed.endless is endless, feed

@@ -1,0 +1,228 @@
+import json
+import os
+
+import pytest
+import tf_keras
+import yaml
+
+from official_trainer import session as session_module
+from official_trainer.checkpoint import manifest
+from official_trainer.config.loading import load
+from official_trainer.errors import ConfigError
+from official_trainer.run_record import load_record
+from official_trainer.runner import Runner, require_keras_model, resolve_task_class
+from tests import tiny
+
+
+@pytest.fixture(autouse=True)
+def no_picture(monkeypatch):
+  monkeypatch.setattr(session_module, "plot_history", lambda *args: None)
+
+
+def loaded(*overrides, **kwargs):
+  text = ",".join(overrides) or None
+  return load(experiment="tiny", experiment_modules=["tests.tiny"], params_override=text, **kwargs)
+
+
+def run(folder, *overrides, mode="train", checkpoint=None, **kwargs):
+  runner = Runner(
+    loaded(*overrides, **kwargs),
+    mode=mode,
+    model_dir=str(folder),
+    checkpoint=checkpoint and str(checkpoint),
+  )
+  return runner.run()
+
+
+SHORT = ("trainer.train_steps=2",)
+
+
+def test_a_run_leaves_what_users_look_for(tmp_path):
+  best = (
+    "trainer.best_checkpoint_export_subdir=best_ckpt",
+    "trainer.best_checkpoint_eval_metric=accuracy",
+  )
+  result = run(tmp_path, *SHORT, *best, mode="train_and_eval")
+  assert result.step == 2
+  assert {
+    "best_ckpt",
+    "checkpoint",
+    "ckpt-2.index",
+    "ckpt-2.manifest.json",
+    "history.jsonl",
+    "params.yaml",
+    "params_provenance.yaml",
+    "run.json",
+    "timings.jsonl",
+    "train",
+    "validation",
+  } < set(os.listdir(tmp_path))
+  assert os.listdir(tmp_path / "train") and os.listdir(tmp_path / "validation")
+
+
+def test_a_manifest_says_what_made_the_checkpoint(tmp_path):
+  run(tmp_path, *SHORT, "runtime.seed=5")
+  found = manifest.verify(str(tmp_path / "ckpt-2"))
+  assert (found["seed"], found["num_replicas"], found["step"]) == (5, 1, 2)
+  assert set(found["versions"]) == {"python", "tensorflow", "tf_keras"}
+
+
+# ---- The seed ---------------------------------------------------------------------------------------
+
+
+def test_a_seed_that_is_not_given_is_drawn_recorded_and_reused(tmp_path):
+  run(tmp_path, *SHORT)
+  seed = load_record(str(tmp_path)).seed
+  params = yaml.safe_load((tmp_path / "params.yaml").read_text("utf-8"))
+  assert params["runtime"]["seed"] == seed
+  assert "the run's record" in (tmp_path / "params_provenance.yaml").read_text("utf-8")
+  run(tmp_path, "trainer.train_steps=4")
+  assert load_record(str(tmp_path)).seed == seed
+  assert manifest.verify(str(tmp_path / "ckpt-4"))["seed"] == seed
+
+
+def test_another_seed_than_the_recorded_one_is_refused_and_nothing_is_touched(tmp_path):
+  run(tmp_path, *SHORT, "runtime.seed=5")
+  before = {name: os.stat(tmp_path / name).st_mtime_ns for name in os.listdir(tmp_path)}
+  with pytest.raises(ConfigError, match="was started with seed 5, the config says 6"):
+    run(tmp_path, *SHORT, "runtime.seed=6")
+  assert {name: os.stat(tmp_path / name).st_mtime_ns for name in os.listdir(tmp_path)} == before
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_two_runs_of_one_seed_end_with_the_same_bytes_and_another_seed_does_not(tmp_path, seed):
+  for name, value in (("a", seed), ("b", seed), ("c", seed + 1)):
+    run(tmp_path / name, *SHORT, f"runtime.seed={value}", "task.dropout=0.5")
+  histories = [(tmp_path / name / "history.jsonl").read_bytes() for name in "abc"]
+  assert histories[0] == histories[1] != histories[2]
+  tiny.assert_same_contents(tmp_path / "a" / "ckpt-2", tmp_path / "b" / "ckpt-2")
+
+
+def test_the_saved_config_alone_starts_an_identical_run(tmp_path):
+  run(tmp_path / "a", *SHORT, "task.dropout=0.25")
+  again = load(experiment=None, config_files=[str(tmp_path / "a" / "params.yaml")])
+  Runner(again, mode="train", model_dir=str(tmp_path / "b")).run()
+  for name in ("history.jsonl", "params.yaml"):
+    assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+  tiny.assert_same_contents(tmp_path / "a" / "ckpt-2", tmp_path / "b" / "ckpt-2")
+
+
+# ---- Drift ------------------------------------------------------------------------------------------
+
+
+def test_a_config_that_is_not_that_of_the_last_start_is_named_key_by_key(tmp_path, capsys):
+  run(tmp_path, *SHORT)
+  capsys.readouterr()
+  run(tmp_path, *SHORT)
+  assert "not that of the last start" not in capsys.readouterr().err
+  run(tmp_path, "trainer.train_steps=4", "trainer.max_to_keep=3")
+  said = capsys.readouterr().err
+  assert "the config is not that of the last start: trainer.max_to_keep: 5 -> 3" in said
+  assert "the config is not that of the last start: trainer.train_steps: 2 -> 4" in said
+  params = yaml.safe_load((tmp_path / "params.yaml").read_text("utf-8"))
+  assert params["trainer"]["train_steps"] == 4
+
+
+# ---- Modes ------------------------------------------------------------------------------------------
+
+
+def test_an_evaluation_of_an_empty_folder_is_an_error_and_writes_nothing(tmp_path):
+  with pytest.raises(ConfigError, match="--model_dir: there is no checkpoint at .*Train first"):
+    run(tmp_path, mode="eval")
+  assert os.listdir(tmp_path) == []
+
+
+def test_an_evaluation_of_the_best_gives_its_recorded_values_and_leaves_the_run_alone(tmp_path):
+  settings = (
+    "trainer.best_checkpoint_export_subdir=best_ckpt",
+    "trainer.best_checkpoint_eval_metric=validation_loss",
+    "task.batchnorm=true",
+    "trainer.optimizer_config.ema.average_decay=0.9",
+  )
+  run(tmp_path, *settings, mode="train_and_eval")
+  record = json.loads((tmp_path / "best_ckpt" / "info.json").read_text("utf-8"))
+
+  def files():
+    return {
+      os.path.join(folder, name): os.stat(os.path.join(folder, name)).st_mtime_ns
+      for folder, _, names in os.walk(tmp_path)
+      for name in names
+      if not folder.endswith("/eval")
+    }
+
+  before = files()
+  result = run(tmp_path, *settings, mode="eval", checkpoint=tmp_path / "best_ckpt")
+  assert result.metrics == {k: v for k, v in record.items() if not k.startswith("best_ckpt")}
+  assert result.step == record["best_ckpt_global_step"]
+  assert files() == before
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_an_evaluation_takes_a_config_of_any_seed(tmp_path, seed):
+  trained = run(tmp_path, *SHORT, "runtime.seed=5", mode="train_and_eval")
+  assert run(tmp_path, f"runtime.seed={seed}", mode="eval").metrics == trained.metrics
+
+
+def test_a_metric_that_nobody_reports_is_refused_before_anything_is_saved(tmp_path):
+  with pytest.raises(ConfigError, match=r"'acuracy' is not reported.*Did you mean 'accuracy'"):
+    run(
+      tmp_path,
+      "trainer.best_checkpoint_export_subdir=best_ckpt",
+      "trainer.best_checkpoint_eval_metric=acuracy",
+      mode="train_and_eval",
+    )
+  assert tiny.committed(tmp_path) == []
+
+
+def test_a_watching_evaluation_scores_what_is_there_and_ends_with_the_final_step(tmp_path):
+  run(tmp_path)
+  result = run(tmp_path, mode="continuous_eval")
+  assert result.step == 6
+  assert set(result.metrics) == {"accuracy", "validation_loss"}
+
+
+# ---- What a task may be -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  ("name", "text"),
+  [
+    ("", "must be 'module:Class', got ''"),
+    ("tests.tiny", "must be 'module:Class', got 'tests.tiny'"),
+    ("tests.tiny:Nothing", "'tests.tiny:Nothing' cannot be imported: .*no attribute 'Nothing'"),
+    ("tests.nowhere:Task", "tests.nowhere"),
+  ],
+)
+def test_a_task_class_that_is_not_there_is_an_error(name, text):
+  with pytest.raises(ConfigError, match=text):
+    resolve_task_class(name)
+
+
+def test_a_task_class_is_imported_by_its_name():
+  assert resolve_task_class("tests.tiny:TinyTask") is tiny.TinyTask
+
+
+def test_a_model_of_the_other_keras_is_refused_with_what_to_import():
+  class Foreign:
+    pass
+
+  Foreign.__module__ = "keras.src.models.model"
+  task = tiny.TinyTask(None)
+  with pytest.raises(ConfigError, match="got keras.src.models.model.*`import tf_keras`"):
+    require_keras_model(Foreign(), task)
+  with pytest.raises(ConfigError, match=r"TinyTask\.build_model\(\) must return a tf_keras\.Model"):
+    require_keras_model(None, task)
+  model = tf_keras.Sequential()
+  assert require_keras_model(model, task) is model
+
+
+def test_steps_can_be_built_differently_by_overriding_them(tmp_path):
+  class Mine(Runner):
+    def build_task(self):
+      self.task = super().build_task()
+      return self.task
+
+  mine = Mine(loaded(*SHORT), mode="train", model_dir=str(tmp_path), quiet=True)
+  result = mine.run()
+  assert isinstance(mine.task, tiny.TinyTask) and mine.task.logging_dir == str(tmp_path)
+  assert result.step == 2
