@@ -1,6 +1,6 @@
 """What a training step costs here and elsewhere: one process, one model, the same data, in turns.
 
-    python benchmarks/step_overhead.py [--model=mlp|cnn] [--rounds=30] [--steps=200] [--json=FILE]
+    python benchmarks/step_overhead.py [--model=mlp|cnn] [--processes=5] [--rounds=16] [--steps=200] [--json=FILE]
 
 Contenders: this Trainer, Model Garden's Trainer, a loop written by hand around `tf.function`, and tf-keras's `fit`,
 each with a mean loss and an accuracy, with and without an average of the weights where they have one. In every round
@@ -13,6 +13,8 @@ import dataclasses
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -197,10 +199,18 @@ def fit(kind: str) -> Contender:
   return Contender("tf-keras fit", lambda n: model.fit(data, steps_per_epoch=n, epochs=1, verbose=0))
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-  """Returns a 95 % bootstrap interval of the median."""
-  draws = np.random.default_rng(0).choice(values, size=(2000, len(values)))
-  low, high = np.percentile(np.median(draws, axis=1), [2.5, 97.5])
+def interval(processes: list[list[float]]) -> tuple[float, float]:
+  """Returns a 95 % bootstrap interval of the median, drawing processes, then rounds within them.
+
+  One process places threads and buffers once, for good: its rounds are alike, and only other processes tell how far the
+  figure depends on that.
+  """
+  generator = np.random.default_rng(0)
+  medians = []
+  for _ in range(2000):
+    drawn = [processes[index] for index in generator.integers(len(processes), size=len(processes))]
+    medians.append(np.median(np.concatenate([generator.choice(values, size=len(values)) for values in drawn])))
+  low, high = np.percentile(medians, [2.5, 97.5])
   return float(low), float(high)
 
 
@@ -219,48 +229,70 @@ def measure(contenders: list[Contender], rounds: int, steps: int) -> dict[str, l
   return times
 
 
+# Few contenders a process: each has an input pipeline with threads of its own, and eight of them disturb one another.
+GROUPS: dict[str, Callable[[str], list[Contender]]] = {
+  "without averages": lambda kind: [
+    by_hand(kind, ema=False),
+    ours(kind, ema=False, indexed=False),
+    ours(kind, ema=False, indexed=True),
+    peers(kind, ema=False),
+    fit(kind),
+  ],
+  "with averages": lambda kind: [
+    by_hand(kind, ema=False),
+    by_hand(kind, ema=True),
+    ours(kind, ema=True, indexed=False),
+    peers(kind, ema=True),
+  ],
+}
+
+
+def measure_in_new_process(args: argparse.Namespace, group: str) -> dict[str, list[float]]:
+  """Runs one process's rounds of a group and returns name -> seconds a step in each round."""
+  command = [sys.executable, __file__, f"--model={args.model}", f"--rounds={args.rounds}", f"--steps={args.steps}"]
+  done = subprocess.run([*command, f"--group={group}"], capture_output=True, text=True, check=False)
+  if done.returncode:
+    sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
+  return json.loads(done.stdout.splitlines()[-1])
+
+
+def figures_of(times: list[dict[str, list[float]]]) -> dict[str, dict[str, Any]]:
+  """Returns name -> median time, ratio to the loop written by hand and its interval, over all processes."""
+  figures = {}
+  for name in times[0]:
+    ratios = [[value / base for value, base in zip(run[name], run[BASELINE], strict=True)] for run in times]
+    figures[name] = {
+      "us_per_step": 1e6 * statistics.median(t for run in times for t in run[name]),
+      "ratio": statistics.median(ratio for run in ratios for ratio in run),
+      "interval": interval(ratios),
+    }
+  return figures
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--model", choices=("mlp", "cnn"), default="mlp")
-  parser.add_argument("--rounds", type=int, default=30)
+  parser.add_argument("--processes", type=int, default=5)
+  parser.add_argument("--rounds", type=int, default=16)
   parser.add_argument("--steps", type=int, default=200)
   parser.add_argument("--json", help="also write the figures to this file")
+  parser.add_argument("--group", choices=GROUPS, help="measure one group in this process and print raw times")
   args = parser.parse_args()
-  contenders = [
-    by_hand(args.model, ema=False),
-    ours(args.model, ema=False, indexed=False),
-    ours(args.model, ema=False, indexed=True),
-    peers(args.model, ema=False),
-    by_hand(args.model, ema=True),
-    ours(args.model, ema=True, indexed=False),
-    peers(args.model, ema=True),
-    fit(args.model),
-  ]
-  times = measure(contenders, args.rounds, args.steps)
-  print(f"{args.model}, batch {BATCH_SIZE}, {args.rounds} rounds of {args.steps} steps; ratios to the loop {BASELINE}")
-  print(f"{'':24}{'us a step':>10}{'ratio':>8}   95 % interval{'   ratio to the one with EMA':>30}")
+  if args.group:
+    print(json.dumps(measure(GROUPS[args.group](args.model), args.rounds, args.steps)))
+    return
+  print(f"{args.model}, batch {BATCH_SIZE}: {args.processes} processes of {args.rounds} rounds of {args.steps} steps")
   figures = {}
-  for name, values in times.items():
-    ratios = [value / base_value for value, base_value in zip(values, times[BASELINE], strict=True)]
-    with_ema = [value / base_value for value, base_value in zip(values, times[f"{BASELINE} + EMA"], strict=True)]
-    low, high = interval(ratios)
-    figures[name] = {
-      "us_per_step": statistics.median(values) * 1e6,
-      "ratio": statistics.median(ratios),
-      "interval": [low, high],
-      "ratio_to_ema_by_hand": statistics.median(with_ema),
-      "ema_interval": list(interval(with_ema)),
-    }
-    second = (
-      f"{statistics.median(with_ema):.3f} [{interval(with_ema)[0]:.3f}, {interval(with_ema)[1]:.3f}]"
-      if "EMA" in name
-      else ""
-    )
-    micros, ratio = statistics.median(values) * 1e6, statistics.median(ratios)
-    print(f"{name:24}{micros:10.1f}{ratio:8.3f}   [{low:.3f}, {high:.3f}]   {second:>25}")
+  for group in GROUPS:
+    figures[group] = figures_of([measure_in_new_process(args, group) for _ in range(args.processes)])
+    print(f"{group:22}{'us a step':>10}{f'ratio to {BASELINE}':>28}")
+    for name, entry in figures[group].items():
+      low, high = entry["interval"]
+      ratio = f"{entry['ratio']:.3f} [{low:.3f}, {high:.3f}]"
+      print(f"  {name:20}{entry['us_per_step']:10.1f}{ratio:>28}")
   if args.json:
     with open(args.json, "w", encoding="utf-8") as file:
-      json.dump({"model": args.model, "rounds": args.rounds, "steps": args.steps, "figures": figures}, file, indent=2)
+      json.dump({**vars(args), "figures": figures}, file, indent=2)
 
 
 if __name__ == "__main__":

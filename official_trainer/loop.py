@@ -47,7 +47,6 @@ class Loop(orbit.Controller):
     evaluate: bool = True,
     clock: Callable[[], float] = time.monotonic,
     status: Status = lambda text: None,
-    summary_writer: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
   ):
     """Stores its parts; runs nothing.
 
@@ -59,7 +58,6 @@ class Loop(orbit.Controller):
       evaluate: whether `trainer` can evaluate.
       clock: returns seconds.
       status: told what goes on besides training ("compiling", "evaluating"); an empty text is for training itself.
-      summary_writer: context in which a training loop runs, for `tf.summary` calls inside a user's step.
     """
     super().__init__(
       global_step=trainer.global_step,
@@ -74,7 +72,6 @@ class Loop(orbit.Controller):
     self._actions = actions
     self._clock = clock
     self._status = status
-    self._summary_writer = summary_writer
     self._compiled = False
     self._pending_steps, self._pending_secs = 0, 0.0
     self._ended_at: int | None = None
@@ -203,8 +200,7 @@ class Loop(orbit.Controller):
 
   def _inner_loop(self, num_steps: int) -> Mapping[str, Any]:
     try:
-      with self._summary_writer():
-        return self._train_and_eval.train(tf.constant(num_steps, tf.int32)) or {}
+      return self._train_and_eval.train(tf.constant(num_steps, tf.int32)) or {}
     except (StopIteration, tf.errors.OutOfRangeError):
       if self._train_and_eval.train_input.endless:
         raise  # Not the end of the data, which have none: something else in the step ran out.

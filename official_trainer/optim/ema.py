@@ -105,8 +105,11 @@ class Ema:
     def move(average: tf.Variable, weight: tf.Variable) -> None:
       if may_copy:
         average.assign(moved(average, weight))
-      else:
-        average.assign_sub(tf.cast(rate, average.dtype) * (average - weight))
+        return
+      # average -= rate * (average - weight), in one op less than by `assign_sub`: there is one for each weight.
+      tf.raw_ops.ResourceApplyGradientDescent(
+        var=average.handle, alpha=tf.cast(rate, average.dtype), delta=average - weight
+      )
 
     def move_statistics(average: tf.Variable, weight: tf.Variable) -> None:
       average.assign(self._round_statistics(moved(average, weight)))

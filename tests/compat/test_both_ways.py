@@ -42,7 +42,7 @@ def mock_config(**trainer):
   return config
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("num_replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("ema", [False, True])
 def test_a_task_and_config_of_model_garden_train_and_evaluate(tmp_path, num_replicas, ema):
   config = mock_config()
@@ -60,7 +60,7 @@ def test_a_task_and_config_of_model_garden_train_and_evaluate(tmp_path, num_repl
   assert tf.train.latest_checkpoint(str(tmp_path)).endswith("ckpt-4")
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("num_replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_task_of_model_garden_stopped_and_resumed_ends_with_the_same_weights(tmp_path, num_replicas):
   def run(folder, *stops):
     for stop in stops:
@@ -98,7 +98,7 @@ def bert_config():
   return config
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("num_replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_registered_experiment_of_model_garden_trains(tmp_path, num_replicas):
   config = bert_config()
   strategy = small_tasks.strategy_of(num_replicas)
@@ -123,7 +123,7 @@ def test_our_trainer_takes_their_config_object():
 
 
 @pytest.mark.parametrize("name", ["digits/cnn", "digits/mlp"])
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("num_replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_our_tasks_and_configs_run_under_model_gardens_train_lib(tmp_path, name, num_replicas):
   config = registry.get_experiment(name)()
   config = dataclasses.replace(
