@@ -15,6 +15,7 @@ from absl import logging
 from official_trainer.actions.event import TRAIN, VALIDATION, Actions, Event, scalars_of
 from official_trainer.cadence import Cadence
 from official_trainer.metrics.window import write_window
+from official_trainer.stop import EvaluationStopped, StopRequest
 from official_trainer.trainer import Trainer
 
 Status = Callable[[str], None]
@@ -47,6 +48,7 @@ class Loop(orbit.Controller):
     evaluate: bool = True,
     clock: Callable[[], float] = time.monotonic,
     status: Status = lambda text: None,
+    stop: StopRequest | None = None,
   ):
     """Stores its parts; runs nothing.
 
@@ -58,6 +60,10 @@ class Loop(orbit.Controller):
       evaluate: whether `trainer` can evaluate.
       clock: returns seconds.
       status: told what goes on besides training ("compiling", "evaluating"); an empty text is for training itself.
+      stop: the request to stop that `trainer` watches; None if nobody asks.
+
+    Raises of the methods that train or evaluate:
+      Preempted: when a stop was asked for, after `actions.on_stop`.
     """
     super().__init__(
       global_step=trainer.global_step,
@@ -72,6 +78,7 @@ class Loop(orbit.Controller):
     self._actions = actions
     self._clock = clock
     self._status = status
+    self._stop = stop
     self._compiled = False
     self._pending_steps, self._pending_secs = 0, 0.0
     self._ended_at: int | None = None
@@ -165,6 +172,7 @@ class Loop(orbit.Controller):
 
   def _train_once(self, cadence: Cadence, save_at_end: bool) -> None:
     """Runs one inner loop up to the next step at which anything is due, and the actions."""
+    self._leave_if_asked()
     start = self._state.step
     goal = cadence.next_stop(start)
     self._open_window()
@@ -173,7 +181,7 @@ class Loop(orbit.Controller):
     output = self._inner_loop(goal - start)
     elapsed = self._clock() - began
     step = self._state.step
-    ended = step < goal
+    ended = step < goal and not self._is_stopping
     if ended and step == 0:
       raise ValueError(
         "the training data are empty: not one batch came. Check task.train_data (split, files, batch size)."
@@ -192,11 +200,24 @@ class Loop(orbit.Controller):
       metrics=scalars_of(output),
       timings=self._speed(step - start, elapsed, reports),
       reports=reports,
-      saves=ended or (cadence.saves(step) and (save_at_end or step < cadence.train_steps)),
+      saves=ended or self._is_stopping or (cadence.saves(step) and (save_at_end or step < cadence.train_steps)),
     )
     self._compiled = True
     for action in self._actions.after_loop:
       action(event)
+    self._leave_if_asked()
+
+  @property
+  def _is_stopping(self) -> bool:
+    return self._stop is not None and self._stop.is_set
+
+  def _leave_if_asked(self) -> None:
+    """Ends the run if a stop was asked for: once everything that must survive is on its way to disk."""
+    if self._stop is None or not self._stop.is_set:
+      return
+    for action in self._actions.on_stop:
+      action()
+    raise self._stop.preempted(self._state.step)
 
   def _inner_loop(self, num_steps: int) -> Mapping[str, Any]:
     try:
@@ -230,7 +251,12 @@ class Loop(orbit.Controller):
   def _evaluate_once(self, steps: int) -> Mapping[str, Any]:
     self._status("evaluating")
     began = self._clock()
-    output = self._train_and_eval.evaluate(tf.constant(steps, tf.int32)) or {}
+    try:
+      output = self._train_and_eval.evaluate(tf.constant(steps, tf.int32)) or {}
+    except EvaluationStopped:
+      # The raw weights are back in place; the next start repeats the evaluation.
+      self._leave_if_asked()
+      raise
     event = Event(
       step=self._state.step,
       mode=VALIDATION,
@@ -242,6 +268,7 @@ class Loop(orbit.Controller):
     )
     for action in self._actions.after_eval:
       action(event)
+    self._leave_if_asked()
     return output
 
   @contextlib.contextmanager

@@ -20,9 +20,11 @@ _FORMAT_VERSION = 1
 class RunRecord:
   """Attributes:
   seed: the seed that everything random of this run comes from, in [0, 2**31).
+  stopped_at: the step at which the run was stopped last by something that means to start it again, or None.
   """
 
   seed: int
+  stopped_at: int | None = None
 
   def save(self, model_dir: str) -> None:
     content = {"format_version": _FORMAT_VERSION, **dataclasses.asdict(self)}
@@ -43,7 +45,9 @@ def load_record(model_dir: str | None) -> RunRecord | None:
   with tf.io.gfile.GFile(path) as file:
     text = file.read()
   try:
-    return RunRecord(seed=int(json.loads(text)["seed"]))
+    values = json.loads(text)
+    stopped_at = values.get("stopped_at")
+    return RunRecord(seed=int(values["seed"]), stopped_at=None if stopped_at is None else int(stopped_at))
   except (ValueError, KeyError, TypeError) as error:
     raise ConfigError.of(
       "--model_dir", f"{path} cannot be read ({error}); it holds the run's seed. Restore it, or use a new folder."

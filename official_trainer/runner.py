@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from typing import Any
@@ -12,15 +13,18 @@ import tf_keras
 from official_trainer import registry
 from official_trainer.atomic import write_text
 from official_trainer.checkpoint.best import build_best_checkpoints
+from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config import gin_bindings
 from official_trainer.config.checks import EVALUATING_MODES, TRAINING_MODES
 from official_trainer.config.drift import changed_keys
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
-from official_trainer.errors import ConfigError
+from official_trainer.errors import ConfigError, ExitCode, Preempted
 from official_trainer.random_state import seed_everything
-from official_trainer.run_record import RunRecord, settled_seed
+from official_trainer.run_record import RunRecord, load_record, settled_seed
 from official_trainer.session import RunResult, Session
+from official_trainer.signals import stop_on_signals
+from official_trainer.stop import StopRequest
 from official_trainer.task import Task
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
@@ -60,6 +64,7 @@ class Runner:
     self._model_dir = model_dir
     self._checkpoint = checkpoint
     self._console = Console(quiet=quiet)
+    self._stop: StopRequest | None = None
 
   def run(self) -> RunResult:
     """Runs the mode to its end.
@@ -68,6 +73,7 @@ class Runner:
       ConfigError: before anything is built, if the run cannot start as configured.
       TrainingDiverged: if loss or weights stopped being finite.
       CheckpointMismatch: if model_dir holds a run of another model.
+      Preempted: if a signal asked for a stop; the state is saved.
     """
     written = self._loaded.config.runtime.seed
     seed = settled_seed(written if self._mode in TRAINING_MODES else None, self._model_dir)
@@ -78,16 +84,25 @@ class Runner:
     set_precision(config.runtime)
     strategy = build_strategy(config.runtime)
     if self._mode in TRAINING_MODES:
-      RunRecord(seed=seed).save(self._model_dir)
+      if load_record(self._model_dir) is None:
+        RunRecord(seed=seed).save(self._model_dir)
       self._write_config()
     resolve_task_class(config.task.task_class)  # Imported before gin, which may bind configurables of its module.
     self._loaded.gin.apply()
     seed_everything(seed)
+    self._stop = StopRequest()
+    with stop_on_signals(self._stop.set, grace_secs=config.runtime.grace_secs, last_words=self._last_words):
+      try:
+        return self._run_session(strategy, seed)
+      except Preempted as stopped:
+        raise self._noted(stopped) from None
+
+  def _run_session(self, strategy: tf.distribute.Strategy, seed: int) -> RunResult:
     with strategy.scope():
       trainer = self.build_trainer(self.build_task())
     session = Session(
       trainer=trainer,
-      options=config.trainer,
+      options=self._loaded.config.trainer,
       mode=self._mode,
       model_dir=self._model_dir,
       writer=self.build_writer(),
@@ -95,8 +110,26 @@ class Runner:
       facts=manifest_facts(seed, strategy),
       checkpoint=self._checkpoint,
       texts={"config": _as_code(self._loaded.to_yaml()), **self._operative_gin()},
+      stop=self._stop,
     )
     return session.run()
+
+  def _last_words(self) -> str:
+    """Says what is left when a deadline ends the process."""
+    steps = committed_steps(self._model_dir)
+    return f"The checkpoint that was committed last is that of step {steps[-1]}." if steps else "Nothing was saved yet."
+
+  def _noted(self, stopped: Preempted) -> Preempted:
+    """Records where a run was stopped; a second stop at the same step is no longer worth a restart."""
+    if self._mode not in TRAINING_MODES or stopped.code != ExitCode.RESTART:
+      return stopped
+    record = load_record(self._model_dir)
+    if record is None:
+      return stopped
+    dataclasses.replace(record, stopped_at=stopped.step).save(self._model_dir)
+    if record.stopped_at != stopped.step:
+      return stopped
+    return Preempted(stopped.step, f"{stopped.reason}, for the second time without a step of progress", ExitCode.ERROR)
 
   def build_task(self) -> Task:
     """Imports and builds the task that the config names. Called under the strategy's scope."""
@@ -116,6 +149,7 @@ class Runner:
       task.create_optimizer(config.trainer.optimizer_config, config.runtime) if trains else None,
       train=trains,
       evaluate=self._mode in EVALUATING_MODES,
+      stop=self._stop,
     )
     if self._mode != "eval":
       # A continuous evaluation is another process than the training: its records are those on disk.

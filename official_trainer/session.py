@@ -31,6 +31,7 @@ from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
 from official_trainer.start import UNUSED_BY_EVALUATION, Start
 from official_trainer.state import TrainState
+from official_trainer.stop import StopRequest
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer
 from official_trainer.writers.console import Console
@@ -90,6 +91,7 @@ class Session:
     train_actions: Sequence[Action] = (),
     eval_actions: Sequence[Action] = (),
     loop_cls: type[Loop] = Loop,
+    stop: StopRequest | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
   ):
@@ -111,6 +113,7 @@ class Session:
       train_actions: users' actions after every inner loop, after ours.
       eval_actions: users' actions after every evaluation, after ours.
       loop_cls: Loop or a subclass.
+      stop: the request to stop that the trainer watches, or None.
       sleep: waits between looks for new checkpoints, in seconds.
       clock: returns seconds.
 
@@ -167,6 +170,7 @@ class Session:
       evaluate=mode in EVALUATING_MODES if evaluates is None else evaluates,
       clock=clock,
       status=console.status,
+      stop=stop,
     )
 
   @property
@@ -219,6 +223,7 @@ class Session:
         *train_actions,
       ),
       after_eval=(history, write, *eval_actions),
+      on_stop=(self._saver.save_what_is_new,) if self._mode in TRAINING_MODES else (),
       at_end=(self._store.wait, self._plot),
       on_error=(self._writer.flush,),
     )

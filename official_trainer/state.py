@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from official_trainer.data.anchor import Anchor
 from official_trainer.history import History
 from official_trainer.optim.ema import Ema, NoEma
 
@@ -117,6 +118,17 @@ class TrainState:
   def step(self) -> int:
     """Number of completed updates."""
     return int(self.global_step.numpy())
+
+  def anchor(self, global_batch_size: int) -> Anchor:
+    """Returns the anchor of the input's position, moved to the present step if the batch size was another before."""
+    if self.host.anchor is None:
+      anchor = Anchor.start(global_batch_size)
+    else:
+      anchor = Anchor.from_json(self.host.anchor)
+      if anchor.global_batch_size != global_batch_size:
+        anchor = anchor.moved(self.step, global_batch_size)
+    self.host.anchor = anchor.to_json()
+    return anchor
 
   @contextlib.contextmanager
   def packed(self) -> Iterator[tf.train.Checkpoint]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from official_trainer.errors import ExitCode, Preempted
+
+StepFn = Callable[[Any], None]
 
 
 class EvaluationStopped(Exception):
@@ -38,10 +43,48 @@ class StopRequest:
       self._reason, self._code = reason, code
       self.variable.assign(True)
 
-  def raise_in_evaluation(self) -> None:
-    """Raises EvaluationStopped if a stop was asked for."""
-    if self.is_set:
-      raise EvaluationStopped
+  def watched_loop(self, step_fn: StepFn, *, in_graph: bool, as_function: bool) -> Callable[[Any, tf.Tensor], None]:
+    """Returns a loop of `num_steps` calls of `step_fn(iterator)`, which ends early when a stop is asked for.
+
+    Args:
+      step_fn: one training step.
+      in_graph: whether the loop is a `tf.while_loop`, which reads the variable before each step.
+      as_function: whether the step of a loop in Python is a `tf.function`.
+    """
+    if not in_graph:
+      return self._python_loop(tf.function(step_fn) if as_function else step_fn)
+
+    def loop_fn(iterator: Any, num_steps: tf.Tensor) -> None:
+      done = tf.constant(0)
+      while tf.logical_and(done < num_steps, tf.logical_not(self.variable)):
+        # Without it the ops of the step would be named after the loop.
+        with tf.name_scope(""):
+          step_fn(iterator)
+        done += 1
+
+    return tf.function(loop_fn)
+
+  def _python_loop(self, step_fn: StepFn) -> Callable[[Any, tf.Tensor], None]:
+    def loop_fn(iterator: Any, num_steps: tf.Tensor) -> None:
+      for _ in range(int(num_steps)):
+        if self.is_set:
+          return
+        step_fn(iterator)
+
+    return loop_fn
+
+  def watched_evaluation(self, loop_fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns an evaluation loop in Python that raises EvaluationStopped after the batch in which it was asked for."""
+
+    def watched(iterator: Any, num_steps: Any, state: Any = None, reduce_fn: Any = None) -> Any:
+      def reduce(state: Any, outputs: Any) -> Any:
+        if self.is_set:
+          raise EvaluationStopped
+        return None if reduce_fn is None else reduce_fn(state, outputs)
+
+      return loop_fn(iterator, num_steps, state=state, reduce_fn=reduce)
+
+    return watched
 
   def preempted(self, step: int) -> Preempted:
     """Returns the error that ends the run.

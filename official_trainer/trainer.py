@@ -15,7 +15,6 @@ from absl import logging
 from official_trainer.checkpoint.best import best_metric_names, lookup, names_of
 from official_trainer.config import foreign
 from official_trainer.config.trainer import TrainerConfig
-from official_trainer.data.indexed import Anchor
 from official_trainer.data.padding import Batch
 from official_trainer.distribute.compilation import compiled_step, run_options
 from official_trainer.distribute.config import RuntimeConfig
@@ -24,14 +23,15 @@ from official_trainer.distribute.replicas import (
   replica_statistics,
   round_for_exact_mean,
 )
-from official_trainer.errors import ConfigError
 from official_trainer.feed import Feed, SuppliedFeed, train_feed, validation_feed
 from official_trainer.metrics.compiled import model_metrics
 from official_trainer.optim.build import applied_learning_rate, build_slots
 from official_trainer.optim.ema import Ema, NoEma
 from official_trainer.optim.foreign import without_averaging
 from official_trainer.random_state import StepKeyedRandom, draw_seed, unsaved_randomness
+from official_trainer.requirements import require_parts, require_supported
 from official_trainer.state import TrainState
+from official_trainer.stop import StopRequest
 from official_trainer.task import LOSS_WEIGHT
 
 
@@ -68,6 +68,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     checkpoint_exporter: Any = None,
     *,
     seed: int | None = None,
+    stop: StopRequest | None = None,
   ):
     """Builds the state and the inputs. Call under the strategy's scope.
 
@@ -82,13 +83,14 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
       validation_dataset: likewise for evaluation; iterated anew in every evaluation.
       checkpoint_exporter: an object with `maybe_export_checkpoint(checkpoint, logs, step)` and `best_ckpt_logs`.
       seed: the run's seed; None takes `runtime.seed`, or draws one.
+      stop: looked at between two steps; once set, `train` returns early and `evaluate` raises EvaluationStopped.
 
     Raises:
       AttributeError: if the config lacks a part that is needed.
       ValueError: if two metrics have the same name, or an input's batch size is missing.
     """
-    self._strategy = _supported(tf.distribute.get_strategy())
-    _require_parts(config, train and train_dataset is None, evaluate and validation_dataset is None)
+    self._strategy = require_supported(tf.distribute.get_strategy())
+    require_parts(config, train and train_dataset is None, evaluate and validation_dataset is None)
     self._config = config
     self._task = task
     self._model = model
@@ -97,6 +99,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     self._runtime = foreign.read(RuntimeConfig, getattr(config, "runtime", None))
     seed = self._runtime.seed if seed is None else seed
     self._seed = draw_seed() if seed is None else seed
+    self._stop = stop
 
     optimizer, averaging = without_averaging(optimizer)
     self._optimizer = optimizer
@@ -247,6 +250,14 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     """
     return next(iterator)
 
+  def create_train_loop_fn(self) -> Any:
+    """Returns the loop over `train_step`, which ends early when a stop is asked for."""
+    if self._stop is None:
+      return super().create_train_loop_fn()
+    return self._stop.watched_loop(
+      self.train_step, in_graph=self._options.train_tf_while_loop, as_function=self._options.train_tf_function
+    )
+
   def train_step(self, iterator: Any) -> None:
     """Does one update. Runs in cross-replica context, traced."""
     inputs = self.next_train_inputs(iterator)
@@ -293,6 +304,13 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     """
     with self._state.ema.swapped_in(self._state.step):
       return super().evaluate(num_steps)
+
+  def create_eval_loop_fn(self, has_state: bool) -> Any:
+    """Returns the loop over `eval_step`; one that runs in Python is left when a stop is asked for."""
+    loop_fn = super().create_eval_loop_fn(has_state)
+    if self._stop is None or self._options.eval_tf_while_loop:
+      return loop_fn
+    return self._stop.watched_evaluation(loop_fn)
 
   def eval_begin(self) -> None:
     """Resets the metrics. Runs eagerly."""
@@ -388,7 +406,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
         self.config.task.train_data,
         strategy=self._strategy,
         seed=self._seed,
-        anchor=self._input_anchor,
+        anchor=lambda: self._state.anchor(self.config.task.train_data.global_batch_size),
         distribute=self.distribute_dataset,
       )
     if self._options.exact_resume and not self._train_input.exact:
@@ -440,36 +458,6 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     if twice := sorted({name for name in names if names.count(name) > 1}):
       raise ValueError(f"each metric needs a name of its own; {twice} are there more than once (of task and model).")
     return metrics
-
-  def _input_anchor(self) -> Anchor:
-    """Returns the anchor of the input's position, moved here if the batch size is another than before."""
-    batch_size = self.config.task.train_data.global_batch_size
-    host = self._state.host
-    anchor = Anchor(step=0, position=0, global_batch_size=batch_size)
-    if host.anchor is not None:
-      anchor = Anchor.from_json(host.anchor)
-      if anchor.global_batch_size != batch_size:
-        anchor = anchor.moved(self._state.step, batch_size)
-    host.anchor = anchor.to_json()
-    return anchor
-
-
-def _supported(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-  if isinstance(strategy, tf.distribute.experimental.ParameterServerStrategy):
-    raise ConfigError.of("strategy", "parameter servers are not supported yet; use a synchronous strategy.")
-  return strategy
-
-
-def _require_parts(config: Any, train_data: bool, validation_data: bool) -> None:
-  wanted = ["trainer", "task"]
-  for name in wanted:
-    if not hasattr(config, name):
-      raise AttributeError(f"the trainer's config must have the attribute `{name}`; got a {type(config).__name__}.")
-  for name, needed in (("train_data", train_data), ("validation_data", validation_data)):
-    if needed and not hasattr(config.task, name):
-      raise AttributeError(
-        f"the trainer's config must have the attribute `task.{name}`, or a dataset must be given in its place."
-      )
 
 
 def _mask_of(batch: Batch) -> dict[str, tf.Tensor]:

@@ -9,7 +9,6 @@ import tf_keras
 
 from official_trainer.data.padding import Batch
 from official_trainer.distribute.config import RuntimeConfig
-from official_trainer.errors import ConfigError
 from official_trainer.optim.config import EmaConfig
 from official_trainer.optim.ema import Ema, NoEma
 from official_trainer.trainer import Trainer
@@ -83,17 +82,6 @@ def test_metrics_with_the_same_name_are_refused():
     small_tasks.build_trainer(task=Twice)
   with pytest.raises(ValueError, match=r"\['training_loss'\] are there more than once"):
     small_tasks.build_trainer(task=LikeTheLoss)
-
-
-def test_parameter_servers_are_refused_before_anything_is_built():
-  class Server(tf.distribute.experimental.ParameterServerStrategy):
-    def __init__(self):
-      pass
-
-  from official_trainer.trainer import _supported
-
-  with pytest.raises(ConfigError, match="parameter servers are not supported yet"):
-    _supported(Server())
 
 
 # ---- Hooks -----------------------------------------------------------------------------------------------------------

@@ -42,6 +42,11 @@ class SaveCheckpoint:
       return
     self.save()
 
+  def save_what_is_new(self) -> None:
+    """Saves now unless the checkpoint of this step is there already: before a run that was asked to stop ends."""
+    if self._store.saved_step != self._state.step:
+      self.save()
+
   def save(self) -> None:
     """Saves now, whatever is due."""
     with self._state.packed():

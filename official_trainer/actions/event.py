@@ -42,6 +42,7 @@ class Actions:
 
   after_loop: Sequence[Action] = ()
   after_eval: Sequence[Action] = ()
+  on_stop: Sequence[Callable[[], None]] = ()
   at_end: Sequence[Callable[[], None]] = ()
   on_error: Sequence[Callable[[], None]] = ()
 

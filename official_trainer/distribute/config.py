@@ -14,7 +14,7 @@ Strategy = Literal["off", "one_device", "mirrored", "multi_worker_mirrored", "tp
 class RuntimeConfig:
   """Devices, precision, compilation and the seed of a run. Read once, at the start.
 
-  `seed` and `num_virtual_devices` are additions to Model Garden's fields.
+  `seed`, `grace_secs` and `num_virtual_devices` are additions to Model Garden's fields.
   """
 
   distribution_strategy: Strategy = setting(
@@ -75,6 +75,11 @@ class RuntimeConfig:
     None,
     "The one seed of weights, masks, augmentation and data order. None: drawn at the first start, "
     "recorded in the run, and used again on every restart.",
+  )
+  grace_secs: AboveZero = setting(
+    10.0,
+    "Seconds a run may live after SIGTERM or Ctrl-C: it saves and ends. Where one step or a compilation outlasts them, "
+    "it ends with the checkpoint that was committed last.",
   )
   num_virtual_devices: Positive | None = setting(
     None,

@@ -58,15 +58,24 @@ def kill_repeatedly(arguments: list[str], model_dir: Path, *, seed: int, kills: 
     print(f"seed {seed}, kill {number + 1}: {_kill_once(arguments, model_dir, step, delay_secs)}")
 
 
+def stop_by_signal(
+  arguments: list[str], model_dir: Path, number: signal.Signals, *, step: int, delay_secs: float
+) -> int:
+  """Starts the command, sends a signal `delay_secs` after its history reaches `step`, and returns its exit code."""
+  process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+  _wait_for(process, model_dir, step)
+  time.sleep(delay_secs)
+  process.send_signal(number)
+  _, errors = process.communicate(timeout=LIMIT_SECS)
+  print(f"{number.name} {delay_secs:.2f} s after step {step}: {errors.decode().splitlines()[-1:]}")
+  return process.returncode
+
+
 def _kill_once(arguments: list[str], model_dir: Path, step: int | None, delay_secs: float) -> str:
   """Starts the command and kills it `delay_secs` after its history reaches `step`, or after its start if None."""
   process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-  began = time.monotonic()
-  while step is not None and process.poll() is None and last_step(model_dir) < step:
-    if time.monotonic() - began > LIMIT_SECS:
-      process.kill()
-      raise RuntimeError(f"{arguments} did not reach step {step} in {LIMIT_SECS} s")
-    time.sleep(POLL_SECS)
+  if step is not None:
+    _wait_for(process, model_dir, step)
   try:
     process.wait(timeout=delay_secs)
   except subprocess.TimeoutExpired:
@@ -78,6 +87,16 @@ def _kill_once(arguments: list[str], model_dir: Path, step: int | None, delay_se
   ending = "had ended" if process.returncode == 0 else "was killed"
   place = "the start" if step is None else f"step {step}"
   return f"{ending} {delay_secs:.2f} s after {place}; history at {last_step(model_dir)}; files {files}"
+
+
+def _wait_for(process: subprocess.Popen, model_dir: Path, step: int) -> None:
+  """Waits until the history of a running process reaches `step`, or the process ends."""
+  began = time.monotonic()
+  while process.poll() is None and last_step(model_dir) < step:
+    if time.monotonic() - began > LIMIT_SECS:
+      process.kill()
+      raise RuntimeError(f"{process.args} did not reach step {step} in {LIMIT_SECS} s")
+    time.sleep(POLL_SECS)
 
 
 def last_step(model_dir: Path) -> int:

@@ -1,12 +1,13 @@
 """Kill it anywhere, type the command again: the same weights, slots, averages, history and best, bit for bit."""
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.kill import compare, driver
 
-TRAIN_STEPS = 1000
+TRAIN_STEPS = 600
 OVERRIDES = (
   f"trainer.train_steps={TRAIN_STEPS},trainer.steps_per_loop=20,trainer.summary_interval=20,"
   "trainer.checkpoint_interval=30,trainer.validation_interval=100,runtime.seed=11,"
@@ -40,6 +41,20 @@ def killed_run_equals(uninterrupted: tuple[Path, str], model_dir: Path, seed: in
 @pytest.mark.slow
 def test_a_run_killed_three_times_ends_with_the_bits_of_the_uninterrupted_run(uninterrupted, tmp_path):
   killed_run_equals(uninterrupted, tmp_path / "run", seed=1, kills=3)
+
+
+@pytest.mark.slow
+def test_a_run_stopped_by_signals_saves_and_ends_with_the_bits_of_the_uninterrupted_run(uninterrupted, tmp_path):
+  reference, overrides = uninterrupted
+  model_dir = tmp_path / "run"
+  arguments = driver.command(model_dir, "digits/cnn_ema", overrides)
+  stops = [(signal.SIGTERM, 40, 0.03, 42), (signal.SIGINT, 120, 0.05, 130)]
+  for number, step, delay_secs, code in stops:
+    assert driver.stop_by_signal(arguments, model_dir, number, step=step, delay_secs=delay_secs) == code
+    saved = max(int(path.name.split(".")[0].removeprefix("ckpt-")) for path in model_dir.glob("ckpt-*.manifest.json"))
+    assert saved >= driver.last_step(model_dir) >= step
+  driver.run_to_end(arguments)
+  assert compare.differences(reference, model_dir, TRAIN_STEPS) == []
 
 
 @pytest.mark.soak

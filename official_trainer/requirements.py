@@ -1,0 +1,41 @@
+"""What a trainer needs of the config and the strategy it is given, checked before anything is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from official_trainer.errors import ConfigError
+
+
+def require_supported(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
+  """Returns the strategy.
+
+  Raises:
+    ConfigError: if training under it is not supported.
+  """
+  if isinstance(strategy, tf.distribute.experimental.ParameterServerStrategy):
+    raise ConfigError.of("strategy", "parameter servers are not supported yet; use a synchronous strategy.")
+  return strategy
+
+
+def require_parts(config: Any, train_data: bool, validation_data: bool) -> None:
+  """Checks the shape of a config that may be foreign.
+
+  Args:
+    config: an ExperimentConfig, or any object with the same attributes.
+    train_data: whether `task.train_data` is needed.
+    validation_data: whether `task.validation_data` is needed.
+
+  Raises:
+    AttributeError: if a part is missing, as Model Garden's trainer does.
+  """
+  for name in ("trainer", "task"):
+    if not hasattr(config, name):
+      raise AttributeError(f"the trainer's config must have the attribute `{name}`; got a {type(config).__name__}.")
+  for name, needed in (("train_data", train_data), ("validation_data", validation_data)):
+    if needed and not hasattr(config.task, name):
+      raise AttributeError(
+        f"the trainer's config must have the attribute `task.{name}`, or a dataset must be given in its place."
+      )
