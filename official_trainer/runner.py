@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,9 +15,8 @@ from official_trainer import registry
 from official_trainer.atomic import write_text
 from official_trainer.checkpoint.best import build_best_checkpoints
 from official_trainer.checkpoint.manifest import committed_steps
-from official_trainer.config import gin_bindings
+from official_trainer.config import drift, gin_bindings
 from official_trainer.config.checks import EVALUATING_MODES, TRAINING_MODES
-from official_trainer.config.drift import changed_keys
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError, ExitCode, Preempted
@@ -48,6 +48,7 @@ class Runner:
     mode: str,
     model_dir: str,
     checkpoint: str | None = None,
+    allow_config_change: Sequence[str] = (),
     quiet: bool = False,
   ):
     """Stores its arguments.
@@ -57,12 +58,14 @@ class Runner:
       mode: "train", "eval", "train_and_eval", "train_and_post_eval" or "continuous_eval".
       model_dir: the run's folder. A run that was stopped goes on from it.
       checkpoint: what to evaluate, or what a fresh run starts from; a prefix or a folder.
+      allow_config_change: keys in which a run that is continued may differ from its last start.
       quiet: whether only warnings are shown.
     """
     self._loaded = loaded
     self._mode = mode
     self._model_dir = model_dir
     self._checkpoint = checkpoint
+    self._allowed_changes = tuple(allow_config_change)
     self._console = Console(quiet=quiet)
     self._stop: StopRequest | None = None
 
@@ -174,13 +177,15 @@ class Runner:
     return {"gin": _as_code(text)}
 
   def _write_config(self) -> None:
-    """Writes params.yaml and where its values came from; names what is different from the last start."""
+    """Writes params.yaml and where its values came from; refuses or names what is different from the last start."""
     path = os.path.join(self._model_dir, "params.yaml")
     text = self._loaded.to_yaml()
-    if tf.io.gfile.exists(path):
+    if tf.io.gfile.exists(path) and committed_steps(self._model_dir):
       with tf.io.gfile.GFile(path) as file:
         before = file.read()
-      for line in changed_keys(before, text):
+      if problems := drift.problems(before, text, self._allowed_changes):
+        raise ConfigError(problems, self._loaded.name)
+      for line in drift.changed_keys(before, text):
         self._console.warn(f"the config is not that of the last start: {line}")
     write_text(path, text)
     write_text(os.path.join(self._model_dir, "params_provenance.yaml"), self._loaded.provenance_text())

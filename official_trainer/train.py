@@ -82,6 +82,12 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     "Checkpoint to use instead of the newest one in model_dir.",
     flag_values=values,
   )
+  flags.DEFINE_list(
+    "allow_config_change",
+    [],
+    "Keys in which a run that is continued may differ from its last start, e.g. trainer.train_steps.",
+    flag_values=values,
+  )
   flags.DEFINE_bool("list_experiments", False, "Print the names and stop.", flag_values=values)
   flags.DEFINE_bool("print_config", False, "Print every value with its origin and stop.", flag_values=values)
   flags.DEFINE_bool("quiet", False, "Print warnings and errors only.", flag_values=values)
@@ -161,6 +167,7 @@ def _run(values: flags.FlagValues) -> int:
     mode=values.mode,
     model_dir=values.model_dir,
     checkpoint=values.checkpoint,
+    allow_config_change=values.allow_config_change,
     quiet=values.quiet,
   )
   result = runner.run()

@@ -102,10 +102,21 @@ def needs_tensorflow(text: str, root: Path) -> bool:
     target = _resolve(item.name, names)
     if target is None and item.name.partition(".")[0] in TENSORFLOW:
       return True
+    if _needs_tensorflow_through_tests(item.name, root):
+      return True
     module = names.get(target) if target else None
     if module and not module.is_tensorflow_free and module.unit != "train":
       return True
   return any(_asks_for_it(node) for node in ast.walk(ast.parse(text)))
+
+
+def _needs_tensorflow_through_tests(name: str, root: Path) -> bool:
+  """Whether a dotted name is that of a module of the tests' own, or of a name in one, that needs TensorFlow."""
+  parts = name.split(".")
+  if parts[0] != "tests":
+    return False
+  paths = [root.joinpath(*parts[:count]).with_suffix(".py") for count in range(2, len(parts) + 1)]
+  return any(path.is_file() and needs_tensorflow(path.read_text("utf-8"), root) for path in paths)
 
 
 def modules(root: Path) -> Iterator[Module]:

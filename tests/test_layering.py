@@ -131,3 +131,11 @@ def test_an_import_under_type_checking_counts_but_does_not_run_at_load():
 def test_a_test_file_is_known_to_need_tensorflow(tmp_path, text, needed):
   root = write_tree(tmp_path, {**GOOD, "official_trainer/optim/ema.py": ""})
   assert layers.needs_tensorflow(text, root) == needed
+
+
+def test_a_test_that_reaches_tensorflow_through_a_module_of_the_tests_is_found(tmp_path):
+  (tmp_path / "tests" / "kill").mkdir(parents=True)
+  (tmp_path / "tests" / "kill" / "compare.py").write_text("import tensorflow as tf\n", "utf-8")
+  (tmp_path / "tests" / "kill" / "driver.py").write_text("import os\n", "utf-8")
+  for line, needed in (("from tests.kill import compare", True), ("from tests.kill import driver", False)):
+    assert layers.needs_tensorflow(f"{line}\n", tmp_path) is needed

@@ -24,12 +24,13 @@ def loaded(*overrides, **kwargs):
   return load(experiment="tiny", experiment_modules=["tests.tiny"], params_override=text, **kwargs)
 
 
-def run(folder, *overrides, mode="train", checkpoint=None, **kwargs):
+def run(folder, *overrides, mode="train", checkpoint=None, allow_config_change=(), **kwargs):
   runner = Runner(
     loaded(*overrides, **kwargs),
     mode=mode,
     model_dir=str(folder),
     checkpoint=checkpoint and str(checkpoint),
+    allow_config_change=allow_config_change,
   )
   return runner.run()
 
@@ -76,7 +77,7 @@ def test_a_seed_that_is_not_given_is_drawn_recorded_and_reused(tmp_path):
   params = yaml.safe_load((tmp_path / "params.yaml").read_text("utf-8"))
   assert params["runtime"]["seed"] == seed
   assert "the run's record" in (tmp_path / "params_provenance.yaml").read_text("utf-8")
-  run(tmp_path, "trainer.train_steps=4")
+  run(tmp_path, "trainer.train_steps=4", allow_config_change=["trainer.train_steps"])
   assert load_record(str(tmp_path)).seed == seed
   assert manifest.verify(str(tmp_path / "ckpt-4"))["seed"] == seed
 
@@ -110,17 +111,30 @@ def test_the_saved_config_alone_starts_an_identical_run(tmp_path):
 # ---- Drift ------------------------------------------------------------------------------------------
 
 
-def test_a_config_that_is_not_that_of_the_last_start_is_named_key_by_key(tmp_path, capsys):
+def test_a_run_is_not_continued_with_another_config_unless_told_to(tmp_path, capsys):
   run(tmp_path, *SHORT)
+  before = (tmp_path / "params.yaml").read_bytes()
+  with pytest.raises(ConfigError) as refused:
+    run(tmp_path, "trainer.train_steps=4", "trainer.max_to_keep=3", "task.dropout=0.5")
+  assert [problem.path for problem in refused.value.problems] == [
+    "task.dropout",
+    "trainer.train_steps",
+    "--allow_config_change=task.dropout,trainer.train_steps",
+  ]
+  assert "trainer.train_steps: was 2 when this run started, now 4." in str(refused.value)
+  assert (tmp_path / "params.yaml").read_bytes() == before
+
   capsys.readouterr()
-  run(tmp_path, *SHORT)
-  assert "not that of the last start" not in capsys.readouterr().err
-  run(tmp_path, "trainer.train_steps=4", "trainer.max_to_keep=3")
+  run(tmp_path, "trainer.train_steps=4", "trainer.max_to_keep=3", allow_config_change=["trainer.train_steps"])
   said = capsys.readouterr().err
   assert "the config is not that of the last start: trainer.max_to_keep: 5 -> 3" in said
   assert "the config is not that of the last start: trainer.train_steps: 2 -> 4" in said
   params = yaml.safe_load((tmp_path / "params.yaml").read_text("utf-8"))
   assert params["trainer"]["train_steps"] == 4
+
+  capsys.readouterr()
+  run(tmp_path, "trainer.train_steps=4", "trainer.max_to_keep=3")
+  assert "not that of the last start" not in capsys.readouterr().err
 
 
 # ---- Modes ------------------------------------------------------------------------------------------

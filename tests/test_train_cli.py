@@ -22,6 +22,10 @@ def call(capsys):
   return run
 
 
+DEFAULTS = {"allow_config_change": []}
+"""What the runner gets for flags that are not given."""
+
+
 @pytest.fixture
 def runner(monkeypatch):
   """Puts a runner that only remembers in the place of the real one."""
@@ -113,7 +117,7 @@ def test_a_run_gets_its_config_and_flags(call, runner):
   assert (code, out) == (0, "")
   loaded, given = runner[0]
   assert loaded.config.trainer.train_steps == 10
-  assert given == {"mode": "train", "model_dir": "somewhere", "checkpoint": None, "quiet": False}
+  assert given == {"mode": "train", "model_dir": "somewhere", "checkpoint": None, **DEFAULTS, "quiet": False}
   assert "trainer.train_steps = 10" in err
   assert "max_to_keep" not in err
 
@@ -121,7 +125,13 @@ def test_a_run_gets_its_config_and_flags(call, runner):
 def test_quiet_says_nothing(call, runner):
   arguments = ["--experiment=digits/cnn", "--mode=train", "--model_dir=x", "--checkpoint=y", "--quiet"]
   assert call(*arguments) == (0, "", "")
-  assert runner[0][1] == {"mode": "train", "model_dir": "x", "checkpoint": "y", "quiet": True}
+  assert runner[0][1] == {
+    "mode": "train",
+    "model_dir": "x",
+    "checkpoint": "y",
+    **DEFAULTS,
+    "quiet": True,
+  }
 
 
 def test_an_evaluation_prints_its_result_as_one_line_for_programs(call, runner):

@@ -33,6 +33,7 @@ from official_trainer.optim.config import (
 from official_trainer.random_state import seed_everything
 from official_trainer.registry import register_experiment
 from official_trainer.session import EVALUATING_MODES, TRAINING_MODES, Session
+from official_trainer.stop import StopRequest
 from official_trainer.task import Task
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import WriterGroup
@@ -177,6 +178,7 @@ def build(
   task: dict | None = None,
   seed: int = SEED,
   session: dict | None = None,
+  stop: StopRequest | None = None,
   **trainer: Any,
 ) -> Built:
   """Builds a session in `folder` as the runner does.
@@ -188,6 +190,7 @@ def build(
     task: fields of TinyConfig.
     seed: the run's seed.
     session: further arguments of Session.
+    stop: watched by the trainer and the loop.
     **trainer: fields of TrainerConfig; `ema` is the EmaConfig.
   """
   folder = str(folder)
@@ -203,6 +206,7 @@ def build(
       tiny_task.create_optimizer(config.trainer.optimizer_config) if trains else None,
       train=trains,
       evaluate=mode in EVALUATING_MODES,
+      stop=stop,
     )
     if mode != "eval":
       records = built.state.host.best if trains else None
@@ -217,6 +221,7 @@ def build(
     model_dir=folder,
     writer=WriterGroup([console, *files]),
     console=console,
+    stop=stop,
     **(session or {}),
   )
   return Built(made, built, stream)

@@ -1,23 +1,66 @@
-"""What differs between the config of a run's last start and the present one."""
+"""What differs between the config of a run's last start and the present one, and whether that may be."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from official_trainer.config import yaml_text
+from official_trainer.config.nearest import meant
+from official_trainer.errors import Problem
+
+FREE = frozenset(
+  [
+    "runtime.grace_secs",
+    "trainer.async_checkpoint",
+    "trainer.checkpoint_interval",
+    "trainer.checkpoints_at",
+    "trainer.continuous_eval_timeout",
+    "trainer.max_to_keep",
+    "trainer.steps_per_loop",
+    "trainer.summary_interval",
+    "trainer.validation_interval",
+    "trainer.validation_summary_subdir",
+  ]
+)
+"""Keys that say when something is saved, reported or kept, and where: weights do not depend on them."""
+
+_MISSING = "(not there)"
+_FLAG = "--allow_config_change"
+
+
+def changes(before: str, after: str) -> dict[str, tuple[Any, Any]]:
+  """Maps each key that differs between two params.yaml texts to (old, new), in the order of the keys."""
+  old, new = dict(_leaves(yaml_text.read(before).values)), dict(_leaves(yaml_text.read(after).values))
+  pairs = {key: (old.get(key, _MISSING), new.get(key, _MISSING)) for key in sorted(old.keys() | new.keys())}
+  return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def changed_keys(before: str, after: str) -> list[str]:
-  """Lists the keys that differ between two params.yaml texts, as "key: old -> new", in the order of the keys."""
-  old, new = (
-    dict(_leaves(yaml_text.read(before).values)),
-    dict(_leaves(yaml_text.read(after).values)),
-  )
-  missing = "(not there)"
-  return [
-    f"{key}: {old.get(key, missing)} -> {new.get(key, missing)}"
-    for key in sorted(old.keys() | new.keys())
-    if old.get(key, missing) != new.get(key, missing)
+  """Lists the differences as "key: old -> new"."""
+  return [f"{key}: {old} -> {new}" for key, (old, new) in changes(before, after).items()]
+
+
+def problems(before: str, after: str, allowed: Collection[str]) -> list[Problem]:
+  """Lists what a run that is continued must not change without being told to.
+
+  Args:
+    before: params.yaml of the last start.
+    after: that of this one.
+    allowed: keys, or groups of keys, that may change.
+  """
+  found = [
+    Problem(key, f"was {old} when this run started, now {new}.")
+    for key, (old, new) in changes(before, after).items()
+    if key not in FREE and not any(key == name or key.startswith(f"{name}.") for name in allowed)
   ]
+  if found:
+    keys = ",".join(problem.path for problem in found)
+    hint = f"continues this run with the change{'s' if len(found) > 1 else ''}; another --model_dir begins a new one."
+    found.append(Problem(f"{_FLAG}={keys}", hint))
+  known = dict(_leaves(yaml_text.read(after).values)).keys() | dict(_leaves(yaml_text.read(before).values)).keys()
+  for name in allowed:
+    if not any(key == name or key.startswith(f"{name}.") for key in known):
+      found.append(Problem(_FLAG, f"names '{name}', which is no key of this config.{meant(name, known)}"))
+  return found
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,79 @@
+"""A run that is asked to stop saves what it has reached, and the next start goes on as if nothing had happened."""
+
+import numpy as np
+import pytest
+
+from official_trainer import session as session_module
+from official_trainer.errors import ExitCode, Preempted
+from official_trainer.stop import StopRequest
+from tests import tiny
+
+FINAL = f"ckpt-{tiny.EVERYTHING['train_steps']}"
+
+
+@pytest.fixture(autouse=True)
+def no_picture(monkeypatch):
+  monkeypatch.setattr(session_module, "plot_history", lambda *args: None)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("uninterrupted")
+  tiny.build(folder, **tiny.EVERYTHING).run()
+  return folder
+
+
+def assert_goes_on_like(uninterrupted, folder):
+  tiny.build(folder, **tiny.EVERYTHING).run()
+  assert (folder / "history.jsonl").read_bytes() == (uninterrupted / "history.jsonl").read_bytes()
+  tiny.assert_same_contents(folder / FINAL, uninterrupted / FINAL)
+
+
+@pytest.mark.parametrize(("reason", "code"), [("SIGTERM", ExitCode.RESTART), ("Ctrl-C", ExitCode.INTERRUPTED)])
+def test_a_stop_during_training_saves_the_step_reached(uninterrupted, tmp_path, reason, code):
+  stop = StopRequest()
+
+  def ask(event):
+    if event.step == 4:
+      stop.set(reason, code)
+
+  built = tiny.build(tmp_path, **tiny.EVERYTHING, stop=stop, session={"train_actions": [ask]})
+  with pytest.raises(Preempted, match=f"stopped by {reason} after step 4") as stopped:
+    built.run()
+  assert stopped.value.code == code
+  assert tiny.committed(tmp_path)[-1] == 4  # Not a multiple of the interval.
+  assert_goes_on_like(uninterrupted, tmp_path)
+
+
+def test_a_stop_before_the_first_step_does_not_compile_it(uninterrupted, tmp_path):
+  stop = StopRequest()
+  stop.set("SIGTERM", ExitCode.RESTART)
+  built = tiny.build(tmp_path, **tiny.EVERYTHING, stop=stop)
+  built.trainer.train = lambda num_steps: pytest.fail("trained")
+  built.trainer.rehearse_evaluation = lambda: ["accuracy"]
+  with pytest.raises(Preempted, match="after step 0"):
+    built.run()
+  assert tiny.committed(tmp_path) == [0]
+  assert_goes_on_like(uninterrupted, tmp_path)
+
+
+def test_a_stop_during_an_evaluation_leaves_it_and_saves_raw_weights(uninterrupted, tmp_path):
+  stop, batches = StopRequest(), []
+
+  class Asking(tiny.TinyTask):
+    def aggregate_logs(self, state, step_outputs):
+      batches.append(1)
+      if len(batches) == 3:  # One batch is the rehearsal's; this is the second of the first evaluation.
+        stop.set("SIGTERM", ExitCode.RESTART)
+
+  settings = {**tiny.EVERYTHING, "checkpoint_interval": 100}
+  built = tiny.build(tmp_path, **settings, task_class=Asking, stop=stop)
+  with pytest.raises(Preempted, match="after step 6"):
+    built.run()
+  assert not built.state.ema.is_swapped
+  saved = tiny.contents(tmp_path / "ckpt-6")
+  kernel, average = built.state.model.trainable_variables[0], built.state.ema.averages[0]
+  np.testing.assert_array_equal(saved["model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE"], kernel.numpy())
+  assert (kernel.numpy() != average.numpy()).any()
+  assert ("validation" not in [mode for _, mode in tiny.rows(tmp_path)]) and len(batches) < 1 + 4
+  assert_goes_on_like(uninterrupted, tmp_path)
