@@ -134,6 +134,7 @@ class Session:
     self._writer = writer
     self._console = console
     self._texts = dict(texts or {})
+    self._stop = stop
     self._sleep = sleep
     self._clock = clock
     self._finite = FiniteCheck(self._state.finite_variables())
@@ -313,6 +314,8 @@ class Session:
     self._waited_since = self._clock()
     timeout = self._options.continuous_eval_timeout
     while timeout is None or self._clock() - self._waited_since < timeout:
+      if self._stop is not None and self._stop.is_set:
+        raise self._stop.preempted(self._state.step)
       self._sleep(_POLL_SECS)
       yield True
 

@@ -8,7 +8,7 @@ import yaml
 from official_trainer import session as session_module
 from official_trainer.checkpoint import manifest
 from official_trainer.config.loading import load
-from official_trainer.errors import ConfigError
+from official_trainer.errors import ConfigError, ExitCode, Preempted
 from official_trainer.run_record import load_record
 from official_trainer.runner import Runner, require_keras_model, resolve_task_class
 from tests import tiny
@@ -240,3 +240,37 @@ def test_steps_can_be_built_differently_by_overriding_them(tmp_path):
   result = mine.run()
   assert isinstance(mine.task, tiny.TinyTask) and mine.task.logging_dir == str(tmp_path)
   assert result.step == 2
+
+
+# ---- Stops -----------------------------------------------------------------------------------------------------------
+
+
+class Stopped(Runner):
+  """Is asked to stop while the trainer is built."""
+
+  reason, code = "SIGTERM", ExitCode.RESTART
+
+  def build_trainer(self, task):
+    self._stop.set(self.reason, self.code)
+    return super().build_trainer(task)
+
+
+def stopped_at_once(folder, runner_cls=Stopped):
+  with pytest.raises(Preempted) as stopped:
+    runner_cls(loaded(*SHORT), mode="train", model_dir=str(folder)).run()
+  return stopped.value
+
+
+def test_a_second_stop_without_a_step_of_progress_is_no_longer_worth_a_restart(tmp_path):
+  assert stopped_at_once(tmp_path).code == ExitCode.RESTART
+  again = stopped_at_once(tmp_path)
+  assert again.code == ExitCode.ERROR
+  assert "SIGTERM, for the second time without a step of progress after step 0" in str(again)
+  assert load_record(str(tmp_path)).stopped_at == 0
+
+
+def test_ctrl_c_keeps_its_code_however_often(tmp_path):
+  class CtrlC(Stopped):
+    reason, code = "Ctrl-C", ExitCode.INTERRUPTED
+
+  assert [stopped_at_once(tmp_path, CtrlC).code for _ in range(2)] == [ExitCode.INTERRUPTED] * 2

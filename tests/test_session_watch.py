@@ -9,7 +9,8 @@ import pytest
 from official_trainer import session as session_module
 from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.best import BestCheckpoint
-from official_trainer.errors import BrokenCheckpoint, CheckpointMismatch
+from official_trainer.errors import BrokenCheckpoint, CheckpointMismatch, ExitCode, Preempted
+from official_trainer.stop import StopRequest
 from tests import tiny
 
 
@@ -162,3 +163,12 @@ def test_the_best_of_an_evaluator_survives_its_restart(trained, tmp_path):
   give(trained, tmp_path, 4, 6)
   watch(tmp_path, Clock(), [], **tiny.BEST).run()
   assert BestCheckpoint(str(tmp_path / "best_ckpt"), "accuracy").best_value >= first
+
+
+def test_a_stop_ends_the_wait_for_the_next_checkpoint(trained, tmp_path):
+  give(trained, tmp_path, 2)
+  stop, evaluated = StopRequest(), []
+  clock = Clock(lambda: None, lambda: stop.set("SIGTERM", ExitCode.RESTART))
+  with pytest.raises(Preempted, match="stopped by SIGTERM"):
+    watch(tmp_path, clock, evaluated, stop=stop).run()
+  assert (evaluated, clock.slept) == ([2], 2)
