@@ -56,4 +56,7 @@ def test_the_file_is_json_that_people_can_read(tmp_path):
   assert json.loads((tmp_path / "run.json").read_text("utf-8")) == {
     "format_version": 1,
     "seed": 7,
+    "stopped_at": None,
   }
+  RunRecord(seed=7, stopped_at=30).save(str(tmp_path))
+  assert load_record(str(tmp_path)) == RunRecord(seed=7, stopped_at=30)
