@@ -158,6 +158,8 @@ class Session:
     # Where divergence is let pass, it is still not saved.
     unchecked = options.recovery_max_trials < 0
     self._saver = SaveCheckpoint(self._state, self._store, self._finite.non_finite_names if unchecked else None)
+    # A stop saves at a step that nobody has looked at.
+    self._stop_saver = SaveCheckpoint(self._state, self._store, self._finite.non_finite_names)
     self._loop = loop_cls(
       trainer=trainer,
       cadence=Cadence(
@@ -224,7 +226,7 @@ class Session:
         *train_actions,
       ),
       after_eval=(history, write, *eval_actions),
-      on_stop=(self._saver.save_what_is_new,) if self._mode in TRAINING_MODES else (),
+      on_stop=(self._stop_saver.save_what_is_new,) if self._mode in TRAINING_MODES else (),
       at_end=(self._store.wait, self._plot),
       on_error=(self._writer.flush,),
     )

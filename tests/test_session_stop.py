@@ -77,3 +77,24 @@ def test_a_stop_during_an_evaluation_leaves_it_and_saves_raw_weights(uninterrupt
   assert (kernel.numpy() != average.numpy()).any()
   assert ("validation" not in [mode for _, mode in tiny.rows(tmp_path)]) and len(batches) < 1 + 4
   assert_goes_on_like(uninterrupted, tmp_path)
+
+
+@pytest.mark.parametrize("recovery_max_trials", [0, -1])
+def test_a_stop_never_saves_weights_that_are_not_finite(tmp_path, recovery_max_trials):
+  stop = StopRequest()
+
+  class Poisoned(tiny.TinyTask):
+    def aggregate_logs(self, state, step_outputs):
+      if built.state.step == 2:
+        stop.set("SIGTERM", ExitCode.RESTART)
+
+  settings = {"train_steps": 4, "checkpoint_interval": 100, "recovery_max_trials": recovery_max_trials}
+
+  def poison(event):
+    built.state.model.trainable_variables[0].assign(np.full((3, 2), np.nan, np.float32))
+
+  session = {"train_actions": [poison]}
+  built = tiny.build(tmp_path, **settings, task_class=Poisoned, stop=stop, session=session)
+  with pytest.raises(Preempted, match="after step 2"):
+    built.run()
+  assert tiny.committed(tmp_path) == [0]

@@ -33,19 +33,18 @@ class SaveCheckpoint:
     self._non_finite_names = non_finite_names
 
   def __call__(self, event: Event) -> None:
-    if not event.saves or self._store.saved_step == event.step:
-      return
-    if self._non_finite_names is not None and (names := self._non_finite_names()):
-      logging.error(
-        "Step %d is not saved: %d variables are not finite (%s).", event.step, len(names), ", ".join(names[:5])
-      )
-      return
-    self.save()
+    if event.saves:
+      self.save_what_is_new()
 
   def save_what_is_new(self) -> None:
-    """Saves now unless the checkpoint of this step is there already: before a run that was asked to stop ends."""
-    if self._store.saved_step != self._state.step:
-      self.save()
+    """Saves now, unless the checkpoint of this step is there already or its values must not be saved."""
+    step = self._state.step
+    if self._store.saved_step == step:
+      return
+    if self._non_finite_names is not None and (names := self._non_finite_names()):
+      logging.error("Step %d is not saved: %d variables are not finite (%s).", step, len(names), ", ".join(names[:5]))
+      return
+    self.save()
 
   def save(self) -> None:
     """Saves now, whatever is due."""
