@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class ExitCode(enum.IntEnum):
@@ -100,16 +100,39 @@ class TrainingDiverged(RuntimeError):
 
   Attributes:
     step: completed updates when it was noticed.
-    what: the quantity and its value, e.g. "training_loss is nan".
+    what: the quantity and its value, e.g. "the training loss is nan".
+    start: completed updates before the inner loop in which it was noticed, or None before the first one.
+    window: (first, end) of the batches of the stream that this loop used, or None.
+    tried: what going back left out before, one text for each attempt.
   """
 
-  def __init__(self, step: int, what: str):
+  def __init__(
+    self,
+    step: int,
+    what: str,
+    *,
+    start: int | None = None,
+    window: tuple[int, int] | None = None,
+    tried: Sequence[str] = (),
+  ):
     self.step = step
     self.what = what
+    self.start = start
+    self.window = window
+    self.tried = tuple(tried)
     super().__init__(step, what)
 
   def __str__(self) -> str:
-    return f"at step {self.step}: {self.what}"
+    if self.window is None:
+      return f"at step {self.step}: {self.what}"
+    first, end = self.window
+    lines = [
+      f"at step {self.step}: {self.what}. It happened after step {self.start}; nothing of it was saved.",
+      *(f"  tried: {text}" for text in self.tried),
+      "Started again, the run goes on from the last good checkpoint. To step over these batches add",
+      f"[{first}, {end}] to task.train_data.skip_steps; trainer.recovery_max_trials makes the run do so by itself.",
+    ]
+    return "\n".join(lines)
 
 
 class Preempted(RuntimeError):

@@ -17,7 +17,8 @@ from official_trainer.config import foreign
 from official_trainer.data.config import DataConfig
 from official_trainer.data.indexed import Anchor, IndexedInput, evaluation_dataset
 from official_trainer.data.padding import Batch, pad_batches
-from official_trainer.data.pipeline import skip_to
+from official_trainer.data.pipeline import positioned
+from official_trainer.data.skipped import SkippedBatches
 from official_trainer.distribute.replicas import split_global_batch
 from official_trainer.errors import ConfigError
 from official_trainer.task import Task
@@ -86,13 +87,21 @@ class IndexedFeed(_GlobalFeed):
   position = "input position: computed from the step (exact)"
   endless = True
 
-  def __init__(self, strategy: tf.distribute.Strategy, indexed: IndexedInput, anchor: Callable[[], Anchor]):
+  def __init__(
+    self,
+    strategy: tf.distribute.Strategy,
+    indexed: IndexedInput,
+    anchor: Callable[[], Anchor],
+    skipped: Callable[[], SkippedBatches],
+  ):
     super().__init__(strategy)
     self._indexed = indexed
     self._anchor = anchor
+    self._skipped = skipped
 
   def dataset(self, step: int) -> tf.data.Dataset:
-    return self._indexed.dataset(step, self._anchor(), multiple=self._strategy.num_replicas_in_sync)
+    replicas = self._strategy.num_replicas_in_sync
+    return self._indexed.dataset(step, self._anchor(), multiple=replicas, skipped=self._skipped())
 
 
 class SkippingFeed(_GlobalFeed):
@@ -100,15 +109,20 @@ class SkippingFeed(_GlobalFeed):
 
   position = "input position: the pipeline is skipped forward on resume (exact if it is deterministic)"
 
-  def __init__(self, strategy: tf.distribute.Strategy, build: Callable[[], tf.data.Dataset], batch_size: int):
+  def __init__(
+    self,
+    strategy: tf.distribute.Strategy,
+    build: Callable[[], tf.data.Dataset],
+    batch_size: int,
+    skipped: Callable[[], SkippedBatches],
+  ):
     super().__init__(strategy)
     self._build = build
     self._batch_size = batch_size
+    self._skipped = skipped
 
   def dataset(self, step: int) -> tf.data.Dataset:
-    dataset = self._build()
-    if step:
-      dataset = skip_to(dataset, step)
+    dataset = positioned(self._build, step, self._skipped())
     self.endless = _is_endless(dataset)
     return pad_batches(dataset, batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
 
@@ -151,11 +165,12 @@ class DistributedFeed(Feed):
   position = "input position: the pipeline is skipped forward on resume (exact if it is deterministic)"
   exact = True
 
-  def __init__(self, distribute: Callable[[int], Any]):
+  def __init__(self, distribute: Callable[[int, SkippedBatches], Any], skipped: Callable[[], SkippedBatches]):
     self._distribute = distribute
+    self._skipped = skipped
 
   def dataset(self, step: int) -> Any:
-    dataset = self._distribute(step)
+    dataset = self._distribute(step, self._skipped())
     self.endless = _is_endless(dataset)
     return dataset
 
@@ -188,6 +203,7 @@ def train_feed(
   strategy: tf.distribute.Strategy,
   seed: int,
   anchor: Callable[[], Anchor],
+  skipped: Callable[[], SkippedBatches],
   distribute: Callable[..., Any],
 ) -> Feed:
   """Chooses how the training data of a task are read.
@@ -198,22 +214,24 @@ def train_feed(
     strategy: the strategy in scope.
     seed: the run's seed, used where `params.seed` is unset.
     anchor: returns the anchor of the input's position.
+    skipped: returns which batches are left out.
     distribute: the trainer's `distribute_dataset`, for tasks of Model Garden.
 
   Raises:
     ValueError: if the batch size is missing.
   """
   if not isinstance(task, Task):
-    return DistributedFeed(functools.partial(_distributed_from, strategy, distribute, task, params))
+    return DistributedFeed(functools.partial(_distributed_from, strategy, distribute, task, params, seed), skipped)
   params = _settled(params, seed, is_training=True)
   source = None if params.resume in ("skip", "none") else task.build_source(params)
   if source is None:
     if params.resume == "index":
       raise ValueError("task.train_data.resume is 'index', but the task's build_source() gives no source.")
-    build = functools.partial(task.build_inputs, params, _whole_input())
+    build = functools.partial(_seeded, params.seed, task.build_inputs, params, _whole_input())
     _require_batch_size(params, "task.train_data")
-    feed_cls = RestartingFeed if params.resume == "none" else SkippingFeed
-    return feed_cls(strategy, build, params.global_batch_size)
+    if params.resume == "none":
+      return RestartingFeed(strategy, build, params.global_batch_size)
+    return SkippingFeed(strategy, build, params.global_batch_size, skipped)
   _require_batch_size(params, "task.train_data")
   _refuse_pipeline_settings(params, "task.train_data")
   indexed = IndexedInput(
@@ -222,7 +240,7 @@ def train_feed(
     seed=params.seed,
     shuffle=params.shuffle is not False,
   )
-  return IndexedFeed(strategy, indexed, anchor)
+  return IndexedFeed(strategy, indexed, anchor, skipped)
 
 
 def validation_feed(
@@ -235,7 +253,8 @@ def validation_feed(
 ) -> Feed:
   """Chooses how the evaluation data of a task are read. Arguments as in `train_feed`."""
   if not isinstance(task, Task):
-    return DistributedFeed(functools.partial(_distributed_from, strategy, distribute, task, params))
+    distributed = functools.partial(_distributed_from, strategy, distribute, task, params, seed)
+    return DistributedFeed(distributed, SkippedBatches)
   _require_batch_size(params, "task.validation_data")
   params = _settled(params, seed, is_training=False)
   replicas = strategy.num_replicas_in_sync
@@ -285,6 +304,12 @@ def _is_endless(dataset: Any) -> bool:
   return int(cardinality() if callable(cardinality) else cardinality) == tf.data.INFINITE_CARDINALITY
 
 
+def _seeded(seed: int, build: Callable[..., tf.data.Dataset], *args: Any) -> tf.data.Dataset:
+  """Makes a pipeline whose operations without a seed of their own get the same ones however often it is made."""
+  tf.random.set_seed(seed)
+  return build(*args)
+
+
 def _whole_input() -> tf.distribute.InputContext:
   # One pipeline for the whole host: the per-replica size that a task asks of it is the global one.
   return tf.distribute.InputContext(num_input_pipelines=1, input_pipeline_id=0, num_replicas_in_sync=1)
@@ -296,16 +321,25 @@ def _require_batch_size(params: Any, path: str) -> None:
 
 
 def _distributed_from(
-  strategy: tf.distribute.Strategy, distribute: Callable[..., Any], task: Any, params: Any, step: int
+  strategy: tf.distribute.Strategy,
+  distribute: Callable[..., Any],
+  task: Any,
+  params: Any,
+  seed: int,
+  step: int,
+  skipped: SkippedBatches,
 ) -> Any:
-  if step == 0:
+  if step == 0 and not skipped.windows:
+    tf.random.set_seed(seed)
     return distribute(task.build_inputs, params)
   takes_context = "input_context" in inspect.signature(task.build_inputs).parameters
 
-  def positioned(params: Any, input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
-    dataset = task.build_inputs(params, input_context) if takes_context else task.build_inputs(params)
+  def build(params: Any, input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
+    arguments = (params, input_context) if takes_context else (params,)
     pipelines = input_context.num_input_pipelines if input_context else 1
-    return skip_to(dataset, step * (strategy.num_replicas_in_sync // pipelines))
+    whole = functools.partial(_seeded, seed, task.build_inputs, *arguments)
+    return positioned(whole, step, skipped, strategy.num_replicas_in_sync // pipelines)
 
-  logging.info("Skipping the training input forward to step %d.", step)
-  return distribute(positioned, params)
+  if step:
+    logging.info("Skipping the training input forward to step %d.", step)
+  return distribute(build, params)

@@ -12,7 +12,7 @@ import orbit
 import tensorflow as tf
 from absl import logging
 
-from official_trainer.actions.event import TRAIN, VALIDATION, Actions, Event, scalars_of
+from official_trainer.actions.event import TRAIN, VALIDATION, Actions, Event, LoopDiscarded, scalars_of
 from official_trainer.cadence import Cadence
 from official_trainer.metrics.window import write_window
 from official_trainer.stop import EvaluationStopped, StopRequest
@@ -195,6 +195,7 @@ class Loop(orbit.Controller):
     reports = (cadence.reports(step) or ended) and self._state.host.history.find(step, TRAIN) is None
     event = Event(
       step=step,
+      start=start,
       mode=TRAIN,
       output=output,
       metrics=scalars_of(output),
@@ -203,8 +204,12 @@ class Loop(orbit.Controller):
       saves=ended or self._is_stopping or (cadence.saves(step) and (save_at_end or step < cadence.train_steps)),
     )
     self._compiled = True
-    for action in self._actions.after_loop:
-      action(event)
+    try:
+      for action in self._actions.after_loop:
+        action(event)
+    except LoopDiscarded:
+      self._ended_at = None
+      self._pending_steps, self._pending_secs = 0, 0.0
     self._leave_if_asked()
 
   @property
@@ -234,7 +239,7 @@ class Loop(orbit.Controller):
     if window is not None:
       # After a restart the accumulators are those of a new process; after an evaluation, those that the model shares
       # between both modes were reset.
-      write_window(trainer.strategy, [*trainer.train_metrics, trainer.train_loss], window)
+      write_window(trainer.strategy, trainer.report_metrics, window)
     trainer.keep_window(window is not None)
 
   def _speed(self, steps: int, secs: float, reports: bool) -> dict[str, float]:
@@ -259,6 +264,7 @@ class Loop(orbit.Controller):
       raise
     event = Event(
       step=self._state.step,
+      start=self._state.step,
       mode=VALIDATION,
       output=output,
       metrics=scalars_of(output),

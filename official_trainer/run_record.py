@@ -17,18 +17,48 @@ _FORMAT_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Recovery:
+  """One time that a run diverged and went back.
+
+  Attributes:
+    step: completed updates when it was noticed.
+    first: number of the first batch that is left out since.
+    end: number of the first batch after them.
+    what: what had diverged.
+  """
+
+  step: int
+  first: int
+  end: int
+  what: str
+
+  @property
+  def window(self) -> tuple[int, int]:
+    return self.first, self.end
+
+  def __str__(self) -> str:
+    return f"at step {self.step} {self.what}; batches {self.first} to {self.end - 1} were left out"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunRecord:
   """Attributes:
   seed: the seed that everything random of this run comes from, in [0, 2**31).
   stopped_at: the step at which the run was stopped last by something that means to start it again, or None.
+  recoveries: each time that the run diverged and went back, in order.
   """
 
   seed: int
   stopped_at: int | None = None
+  recoveries: tuple[Recovery, ...] = ()
 
   def save(self, model_dir: str) -> None:
     content = {"format_version": _FORMAT_VERSION, **dataclasses.asdict(self)}
     write_text(os.path.join(model_dir, _FILE), json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+  def recovered(self, recovery: Recovery) -> RunRecord:
+    """Returns the record with one more recovery."""
+    return dataclasses.replace(self, recoveries=(*self.recoveries, recovery))
 
 
 def load_record(model_dir: str | None) -> RunRecord | None:
@@ -47,10 +77,16 @@ def load_record(model_dir: str | None) -> RunRecord | None:
   try:
     values = json.loads(text)
     stopped_at = values.get("stopped_at")
-    return RunRecord(seed=int(values["seed"]), stopped_at=None if stopped_at is None else int(stopped_at))
+    return RunRecord(
+      seed=int(values["seed"]),
+      stopped_at=None if stopped_at is None else int(stopped_at),
+      recoveries=tuple(Recovery(**recovery) for recovery in values.get("recoveries", ())),
+    )
   except (ValueError, KeyError, TypeError) as error:
     raise ConfigError.of(
-      "--model_dir", f"{path} cannot be read ({error}); it holds the run's seed. Restore it, or use a new folder."
+      "--model_dir",
+      f"{path} cannot be read ({error}); it holds the run's seed and what it must leave out. Restore it, or use a new"
+      " folder.",
     ) from error
 
 

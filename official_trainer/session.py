@@ -15,7 +15,7 @@ import tf_keras
 from official_trainer.actions.checkpoint import SaveCheckpoint
 from official_trainer.actions.event import Action, Actions, Event, scalars_of
 from official_trainer.actions.record import RecordHistory
-from official_trainer.actions.recover import CheckDivergence
+from official_trainer.actions.recover import CheckDivergence, Recover
 from official_trainer.actions.write import WriteReport
 from official_trainer.cadence import Cadence
 from official_trainer.checkpoint import manifest
@@ -29,6 +29,7 @@ from official_trainer.config.trainer import TrainerConfig
 from official_trainer.errors import BrokenCheckpoint, CheckpointMismatch, ConfigError, Problem
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
+from official_trainer.rollback import RollBackToCheckpoint
 from official_trainer.start import UNUSED_BY_EVALUATION, Start
 from official_trainer.state import TrainState
 from official_trainer.stop import StopRequest
@@ -155,6 +156,9 @@ class Session:
       note=console.note,
       warn=console.warn,
     )
+    self._roll_back = RollBackToCheckpoint(
+      trainer, self._store, learning_rate_factor=options.recovery_learning_rate_factor, restored=self._open_writer
+    )
     # Where divergence is let pass, it is still not saved.
     unchecked = options.recovery_max_trials < 0
     self._saver = SaveCheckpoint(self._state, self._store, self._finite.non_finite_names if unchecked else None)
@@ -212,14 +216,18 @@ class Session:
   def _build_actions(self, train_actions: Sequence[Action], eval_actions: Sequence[Action]) -> Actions:
     """The order of side effects, written once."""
     options = self._options
-    diverged = CheckDivergence(
-      self._finite.non_finite_names, upper_bound=options.loss_upper_bound, begin_steps=options.recovery_begin_steps
+    check = CheckDivergence(
+      self._finite.non_finite_names,
+      upper_bound=options.loss_upper_bound,
+      begin_steps=options.recovery_begin_steps,
+      every_loop=options.recovery_max_trials > 0,
     )
+    recover = Recover(check, max_trials=options.recovery_max_trials, roll_back=self._roll_back, warn=self._console.warn)
     history = RecordHistory(self._state, self._read_window)
     write = WriteReport(self._writer)
     return Actions(
       after_loop=(
-        *([diverged] if options.recovery_max_trials >= 0 else []),  # a diverged loop must not be saved or reported
+        *([recover] if options.recovery_max_trials >= 0 else []),  # a diverged loop must not be saved or reported
         history,  # into the state, so that the checkpoint of a step holds the row of that step
         *([self._saver] if self._mode in TRAINING_MODES else []),  # before writing: state matters more than curves
         write,
@@ -237,7 +245,8 @@ class Session:
     fresh = not self._start.resume_or_initialise()
     self._console.note(self._trainer.train_input.position)
     options, state = self._options, self._state
-    self._writer.open(state.step, state.host.history.rows)
+    self._roll_back.begin()
+    self._open_writer()
     if fresh:
       self._start.require_finite()
       if self._mode in EVALUATING_MODES:
@@ -252,6 +261,10 @@ class Session:
     if self._mode == "train_and_post_eval":
       return self._loop.evaluate(options.validation_steps)
     return None
+
+  def _open_writer(self) -> None:
+    """Makes what was written agree with the state: nothing of later steps remains."""
+    self._writer.open(self._state.step, self._state.host.history.rows)
 
   def _require_metrics(self) -> None:
     """Checks every metric name in the config against what an evaluation reports, before the first step."""
@@ -272,8 +285,7 @@ class Session:
       raise ConfigError(problems)
 
   def _read_window(self) -> dict[str, Any]:
-    trainer = self._trainer
-    return read_window(trainer.strategy, [*trainer.train_metrics, trainer.train_loss])
+    return read_window(self._trainer.strategy, self._trainer.report_metrics)
 
   def _plot(self) -> None:
     if self._mode in TRAINING_MODES and len(self._state.host.history):
@@ -289,7 +301,7 @@ class Session:
       self._writer.open(0, ())
       return self._loop.evaluate_continuously(options.validation_steps, checkpoints=self._new_states())
     self._start.load_for_evaluation()
-    self._writer.open(self._state.step, self._state.host.history.rows)
+    self._open_writer()
     return self._loop.evaluate(options.validation_steps)
 
   def _new_states(self) -> Iterator[int]:

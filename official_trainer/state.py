@@ -119,14 +119,14 @@ class TrainState:
     """Number of completed updates."""
     return int(self.global_step.numpy())
 
-  def anchor(self, global_batch_size: int) -> Anchor:
-    """Returns the anchor of the input's position, moved to the present step if the batch size was another before."""
+  def anchor(self, global_batch_size: int, batch: int) -> Anchor:
+    """Returns the anchor of the input's position, moved to `batch`, the next one, if its size was another before."""
     if self.host.anchor is None:
       anchor = Anchor.start(global_batch_size)
     else:
       anchor = Anchor.from_json(self.host.anchor)
       if anchor.global_batch_size != global_batch_size:
-        anchor = anchor.moved(self.step, global_batch_size)
+        anchor = anchor.moved(batch, global_batch_size)
     self.host.anchor = anchor.to_json()
     return anchor
 

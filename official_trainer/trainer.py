@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gin
@@ -15,7 +15,9 @@ from absl import logging
 from official_trainer.checkpoint.best import best_metric_names, lookup, names_of
 from official_trainer.config import foreign
 from official_trainer.config.trainer import TrainerConfig
+from official_trainer.data.anchor import Anchor
 from official_trainer.data.padding import Batch
+from official_trainer.data.skipped import SkippedBatches
 from official_trainer.distribute.compilation import compiled_step, run_options
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.distribute.replicas import (
@@ -24,13 +26,16 @@ from official_trainer.distribute.replicas import (
   round_for_exact_mean,
 )
 from official_trainer.feed import Feed, SuppliedFeed, train_feed, validation_feed
-from official_trainer.metrics.compiled import model_metrics
+from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.optim.build import applied_learning_rate, build_slots
 from official_trainer.optim.ema import Ema, NoEma
 from official_trainer.optim.foreign import without_averaging
+from official_trainer.optim.guard import NoGuard, UpdateGuard
+from official_trainer.optim.rate_scale import LearningRateScale, NoLearningRateScale
 from official_trainer.random_state import StepKeyedRandom, draw_seed, unsaved_randomness
 from official_trainer.requirements import require_parts, require_supported
 from official_trainer.state import TrainState
+from official_trainer.step_loss import add_loss, mask_argument
 from official_trainer.stop import StopRequest
 from official_trainer.task import LOSS_WEIGHT
 
@@ -106,6 +111,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     global_step = orbit.utils.create_global_step()
     if optimizer is not None:
       build_slots(optimizer, model)
+    scales = optimizer is not None and self._options.recovery_learning_rate_factor < 1
+    self._learning_rate_scale = LearningRateScale(optimizer) if scales else NoLearningRateScale()
     ema_settings = averaging or self._options.optimizer_config.ema
     self._state = TrainState(
       model=model,
@@ -116,6 +123,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     )
     self._random = StepKeyedRandom(model, self._seed)
     self._statistics = replica_statistics(model.variables)
+    guarded = optimizer is not None and self._options.skip_nonfinite_updates
+    self._guard = UpdateGuard(optimizer, model) if guarded else NoGuard()
     self._keep_window = False
 
     self._train_loss = tf_keras.metrics.Mean("training_loss", dtype=tf.float32)
@@ -153,6 +162,11 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
   def optimizer(self) -> Any:
     """The optimizer, without averaging around it; None if this trainer only evaluates."""
     return self._optimizer
+
+  @property
+  def learning_rate_scale(self) -> LearningRateScale | NoLearningRateScale:
+    """The factor on the learning rate. Not part of a checkpoint: whoever restores one sets it."""
+    return self._learning_rate_scale
 
   @property
   def state(self) -> TrainState:
@@ -197,6 +211,11 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     return self._validation_metrics
 
   @property
+  def report_metrics(self) -> list[tf_keras.metrics.Metric]:
+    """What a report on training is made of; reset when one begins."""
+    return [*self.train_metrics, self.train_loss, *self._guard.metrics]
+
+  @property
   def train_input(self) -> Feed:
     """Where the training batches come from."""
     return self._train_input
@@ -219,11 +238,13 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
   def train_loop_begin(self) -> None:
     """Seeks the input to the global step, and resets the metrics at the start of a report. Runs eagerly."""
     step = self._state.step
-    if self._train_iter is None or step != self._next_input_step:
+    # An input that keeps no position goes on wherever the step was put: what it gave it does not give again.
+    is_elsewhere = step != self._next_input_step and self._train_input.exact
+    if self._train_iter is None or is_elsewhere:
       self._train_dataset, self._train_iter = self._train_input.dataset(step), None
     self._next_input_step = step
     if not self._keep_window:
-      for metric in [*self.train_metrics, self.train_loss]:
+      for metric in self.report_metrics:
         metric.reset_state()
 
   @property
@@ -235,6 +256,16 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
   def train_dataset(self, dataset: Any) -> None:
     self._train_input = SuppliedFeed(dataset)
     self._train_dataset, self._train_iter = dataset, None
+
+  @property
+  def skipped_batches(self) -> SkippedBatches:
+    """Which batches of the training stream are left out: those of the config, and those of `leave_out`."""
+    return self._skipped
+
+  def leave_out(self, windows: Iterable[Sequence[int]]) -> None:
+    """Leaves out more batches, (first, end) in numbers of the stream, from the next `train` on."""
+    self._skipped = self._skipped.joined(windows)
+    self._next_input_step = None
 
   def train(self, num_steps: tf.Tensor) -> Mapping[str, Any] | None:
     """Does `num_steps` updates and returns what `train_loop_end` returns."""
@@ -262,26 +293,29 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     """Does one update. Runs in cross-replica context, traced."""
     inputs = self.next_train_inputs(iterator)
     batch = self._train_input.to_replicas(inputs)
-    self.strategy.run(self._replica_train_step, args=(batch,), options=self._run_options)
+    with self._guard.across_replicas():
+      self.strategy.run(self._replica_train_step, args=(batch,), options=self._run_options)
+      with self._train_input.awaited(inputs):
+        self.global_step.assign_add(1)
+        average_statistics(self.strategy, self._statistics)
     with self._train_input.awaited(inputs):
-      self.global_step.assign_add(1)
-      average_statistics(self.strategy, self._statistics)
-      self._state.ema.update(self.global_step)
+      self._guard.unless_skipped(lambda: self._state.ema.update(self.global_step))
 
   def train_loop_end(self) -> dict[str, Any]:
     """Returns the metrics since the start of the report, and the learning rate of the last update. Runs eagerly."""
-    logs = {metric.name: metric.result() for metric in [*self.train_metrics, self.train_loss]}
+    logs = {metric.name: metric.result() for metric in self.report_metrics}
     logs["learning_rate"] = applied_learning_rate(self.optimizer, self.global_step)
     return logs
 
   def _replica_train_step(self, batch: Batch) -> None:
-    with self._train_input.awaited(batch):
+    accumulators = [variable for metric in [*self.train_metrics, self.train_loss] for variable in metric.variables]
+    with self._train_input.awaited(batch), self._guard.on_replica(accumulators):
       self._random.assign(self.global_step)
       logs = self._task_train_step(
-        batch.inputs, model=self.model, optimizer=self.optimizer, metrics=self.train_metrics, **_mask_of(batch)
+        batch.inputs, model=self.model, optimizer=self.optimizer, metrics=self.train_metrics, **mask_argument(batch)
       )
       self._check_randomness()
-      _update_loss(self._train_loss, logs, self.task.loss, batch)
+      add_loss(self._train_loss, logs, self.task.loss, batch)
 
   def _check_randomness(self) -> None:
     """Names random ops whose state no checkpoint can hold. Runs while the step is traced."""
@@ -379,10 +413,10 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
   def _replica_eval_step(self, batch: Batch) -> dict[str, Any]:
     with self._validation_input.awaited(batch):
       logs = self.task.validation_step(
-        batch.inputs, model=self.model, metrics=self.validation_metrics, **_mask_of(batch)
+        batch.inputs, model=self.model, metrics=self.validation_metrics, **mask_argument(batch)
       )
       if self.task.loss in logs:
-        _update_loss(self._validation_loss, logs, self.task.loss, batch)
+        add_loss(self._validation_loss, logs, self.task.loss, batch)
     return {key: value for key, value in logs.items() if key != LOSS_WEIGHT}
 
   # ---- Construction -------------------------------------------------------------------------------------------------
@@ -397,7 +431,12 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
       round_statistics=functools.partial(round_for_exact_mean, num_replicas=self._strategy.num_replicas_in_sync),
     )
 
+  def _anchor(self) -> Anchor:
+    next_batch = self._skipped.batch_of(self._state.step)
+    return self._state.anchor(self.config.task.train_data.global_batch_size, next_batch)
+
   def _init_training(self, dataset: Any) -> None:
+    self._skipped = SkippedBatches.of(getattr(getattr(self.config.task, "train_data", None), "skip_steps", ()))
     if dataset is not None:
       self._train_input: Feed = SuppliedFeed(dataset)
     else:
@@ -406,13 +445,16 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
         self.config.task.train_data,
         strategy=self._strategy,
         seed=self._seed,
-        anchor=lambda: self._state.anchor(self.config.task.train_data.global_batch_size),
+        anchor=self._anchor,
+        skipped=lambda: self._skipped,
         distribute=self.distribute_dataset,
       )
     if self._options.exact_resume and not self._train_input.exact:
       raise ValueError(f"trainer.exact_resume is set, but {self._train_input.position}.")
-    self._train_metrics = self._metrics_of(self.task.build_metrics(training=True), self._train_input, self._train_loss)
-    self._next_input_step = 0
+    self._train_metrics = joint_metrics(
+      self.task.build_metrics(training=True), self.model, self._train_input.inputs_spec, self._train_loss
+    )
+    self._next_input_step: int | None = 0
     self._run_options = run_options(self._runtime)
     self._task_train_step = compiled_step(self.task.train_step, self._runtime, self._strategy)
     orbit.StandardTrainer.__init__(
@@ -437,8 +479,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
         seed=self._seed,
         distribute=self.distribute_dataset,
       )
-    self._validation_metrics = self._metrics_of(
-      self.task.build_metrics(training=False), self._validation_input, self._validation_loss
+    self._validation_metrics = joint_metrics(
+      self.task.build_metrics(training=False), self.model, self._validation_input.inputs_spec, self._validation_loss
     )
     orbit.StandardEvaluator.__init__(
       self,
@@ -448,32 +490,3 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
         use_tf_while_loop=self._options.eval_tf_while_loop,
       ),
     )
-
-  def _metrics_of(
-    self, task_metrics: Sequence[tf_keras.metrics.Metric], feed: Feed, loss: tf_keras.metrics.Metric
-  ) -> list[tf_keras.metrics.Metric]:
-    """Returns the metrics of the task and those of the model, each with a name of its own."""
-    metrics = [*task_metrics, *model_metrics(self.model, feed.inputs_spec)]
-    names = [metric.name for metric in [*metrics, loss]]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-      raise ValueError(f"each metric needs a name of its own; {twice} are there more than once (of task and model).")
-    return metrics
-
-
-def _mask_of(batch: Batch) -> dict[str, tf.Tensor]:
-  # Left out rather than None, so that steps written without the argument work on full batches.
-  return {} if batch.mask is None else {"mask": batch.mask}
-
-
-def _update_loss(metric: tf_keras.metrics.Metric, logs: Mapping[str, Any], key: str, batch: Batch) -> None:
-  """Adds this replica's loss to the mean over examples. A replica without examples adds nothing, not NaN."""
-  loss = tf.cast(logs[key], tf.float32)
-  weight = tf.cast(logs[LOSS_WEIGHT] if LOSS_WEIGHT in logs else _num_examples(batch), tf.float32)
-  metric.update_state(tf.where(weight > 0, loss, tf.zeros_like(loss)), sample_weight=weight)
-
-
-def _num_examples(batch: Batch) -> tf.Tensor:
-  if batch.mask is not None:
-    return tf.reduce_sum(batch.mask)
-  sizes = [tf.shape(leaf)[0] for leaf in tf.nest.flatten(batch.inputs) if leaf.shape.rank]
-  return sizes[0] if sizes else tf.constant(1)

@@ -19,8 +19,8 @@ LAYERS = {
   "distribute": 1, "data": 1, "optim": 1, "checkpoint": 1, "metrics": 1, "writers": 1,
   "random_state": 1, "stop": 1, "signals": 1,
   "state": 2, "history": 2, "task": 2, "multitask": 2, "run_record": 2,
-  "loop": 3, "trainer": 3, "requirements": 3, "feed": 3, "actions": 3, "export": 3, "inspect": 3,
-  "runner": 4, "session": 4, "start": 4, "benchmark": 4, "compat": 4, "testing": 4, "launcher": 4,
+  "loop": 3, "trainer": 3, "requirements": 3, "feed": 3, "step_loss": 3, "actions": 3, "export": 3, "inspect": 3,
+  "runner": 4, "session": 4, "start": 4, "rollback": 4, "benchmark": 4, "compat": 4, "testing": 4, "launcher": 4,
   "train": 5, "experiments": 5,
 }  # fmt: skip
 
@@ -28,7 +28,7 @@ LAYERS = {
 FILES = (
   "registry", "errors", "checkout", "cadence", "atomic", "random_state", "state", "history", "task",
   "multitask", "run_record", "loop", "trainer", "feed", "runner", "session", "start", "stop",
-  "signals", "requirements", "benchmark", "launcher", "train",
+  "signals", "requirements", "step_loss", "rollback", "benchmark", "launcher", "train",
 )  # fmt: skip
 
 # A module imports from lower layers or its own folder. These reach sideways, each for a reason.

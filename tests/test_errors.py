@@ -61,6 +61,7 @@ def test_every_error_has_its_exit_code(error, code):
   [
     ConfigError([Problem("a", "is wrong.", Origin("gin"))], "name"),
     errors.TrainingDiverged(7, "loss is nan"),
+    errors.TrainingDiverged(7, "loss is nan", start=4, window=(6, 9), tried=["once"]),
     errors.Preempted(7, "SIGTERM"),
   ],
 )

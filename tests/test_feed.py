@@ -5,6 +5,7 @@ import tensorflow as tf
 from official_trainer.data.config import DataConfig
 from official_trainer.data.indexed import Anchor
 from official_trainer.data.padding import Batch
+from official_trainer.data.skipped import NONE_SKIPPED, SkippedBatches
 from official_trainer.errors import ConfigError
 from official_trainer.feed import (
   DistributedFeed,
@@ -20,7 +21,7 @@ from tests import small_tasks
 pytestmark = pytest.mark.usefixtures("logical_cpus")
 
 
-def feed_of(task_class=small_tasks.Regression, *, num_replicas=1, seed=1, anchor=None, **data):
+def feed_of(task_class=small_tasks.Regression, *, num_replicas=1, seed=1, anchor=None, skipped=NONE_SKIPPED, **data):
   params = DataConfig(**{"global_batch_size": 4, **data})
   return train_feed(
     task_class(None),
@@ -28,6 +29,7 @@ def feed_of(task_class=small_tasks.Regression, *, num_replicas=1, seed=1, anchor
     strategy=small_tasks.strategy_of(num_replicas),
     seed=seed,
     anchor=lambda: anchor or Anchor.start(params.global_batch_size),
+    skipped=lambda: skipped,
     distribute=None,
   )
 
@@ -150,6 +152,7 @@ def test_tasks_of_model_garden_are_distributed_for_each_replica():
     strategy=strategy,
     seed=1,
     anchor=lambda: None,
+    skipped=lambda: NONE_SKIPPED,
     distribute=lambda build, params: asked.append(build) or "distributed",
   )
   assert isinstance(feed, DistributedFeed)
@@ -177,3 +180,21 @@ def test_a_feed_knows_whether_its_data_can_end():
   ]:
     feed.dataset(0)
     assert feed.endless is endless, feed
+
+
+class Unseeded(small_tasks.PipelineRegression):
+  """A shuffle without a seed of its own."""
+
+  def build_inputs(self, params, input_context=None):
+    dataset = super().build_inputs(params, input_context)
+    return dataset.unbatch().shuffle(24).batch(params.global_batch_size)
+
+
+@pytest.mark.parametrize("task", [small_tasks.Regression, small_tasks.PipelineRegression, Unseeded])
+def test_every_exact_input_steps_over_what_is_left_out_and_can_be_made_again(task):
+  whole = targets(feed_of(task).dataset(0), 20)
+  feed = feed_of(task, skipped=SkippedBatches.of([(2, 4), (15, 16)]))
+  kept = [*whole[:2], *whole[4:15], *whole[16:]]
+  assert whole[0] != whole[2]
+  for step in (0, 1, 2, 11, 0):
+    assert targets(feed.dataset(step), 4) == kept[step : step + 4]

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from official_trainer.errors import ConfigError
-from official_trainer.run_record import RunRecord, load_record, settled_seed
+from official_trainer.run_record import Recovery, RunRecord, load_record, settled_seed
 
 
 @pytest.fixture(params=["local", "ram"])
@@ -23,7 +23,7 @@ def test_a_new_folder_has_no_record(folder):
 
 def test_a_record_that_cannot_be_read_is_an_error_and_not_a_new_run(tmp_path):
   (tmp_path / "run.json").write_text('{"seed": 1', "utf-8")
-  with pytest.raises(ConfigError, match="it holds the run's seed. Restore it, or use a new folder"):
+  with pytest.raises(ConfigError, match="it holds the run's seed and what it must leave out. Restore it,"):
     settled_seed(None, str(tmp_path))
 
 
@@ -57,6 +57,17 @@ def test_the_file_is_json_that_people_can_read(tmp_path):
     "format_version": 1,
     "seed": 7,
     "stopped_at": None,
+    "recoveries": [],
   }
   RunRecord(seed=7, stopped_at=30).save(str(tmp_path))
   assert load_record(str(tmp_path)) == RunRecord(seed=7, stopped_at=30)
+
+
+def test_recoveries_are_kept_in_order_and_come_back(tmp_path):
+  first = Recovery(step=9, first=6, end=9, what="the training loss is nan")
+  second = Recovery(step=12, first=14, end=15, what="2 variables are not finite: a, b")
+  record = RunRecord(seed=7).recovered(first).recovered(second)
+  record.save(str(tmp_path))
+  assert load_record(str(tmp_path)) == record
+  assert record.recoveries == (first, second) and first.window == (6, 9)
+  assert str(first) == "at step 9 the training loss is nan; batches 6 to 8 were left out"

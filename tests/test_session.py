@@ -202,7 +202,7 @@ class Poisoning(tiny.TinyTask):
 @pytest.mark.parametrize(
   ("task_class", "text"),
   [
-    (Diverging, "at step 4: the training loss is nan; nothing was saved"),
+    (Diverging, "at step 4: the training loss is nan. It happened after step 2; nothing of it was saved."),
     (Poisoning, "at step 4: 1 variables are not finite: dense"),
   ],
 )

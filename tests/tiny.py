@@ -100,6 +100,20 @@ class TinyTask(Task):
     return [tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
 
+class LongTask(TinyTask):
+  """As many training examples as a test needs for one epoch; `poisoned` ones have features that are not finite."""
+
+  num_examples = 100
+  poisoned: tuple[int, ...] = ()
+
+  def build_source(self, params):
+    if not params.is_training:
+      return super().build_source(params)
+    features, labels = examples(self.num_examples)
+    features[list(self.poisoned)] = np.nan
+    return ArraySource((features, labels))
+
+
 class FiniteTask(TinyTask):
   """A plain pipeline that ends after five full batches."""
 
@@ -110,8 +124,8 @@ class FiniteTask(TinyTask):
     return tf.data.Dataset.from_tensor_slices(examples()).batch(params.global_batch_size)
 
 
-def examples() -> tuple[np.ndarray, np.ndarray]:
-  features = np.random.default_rng(1).normal(size=(NUM_EXAMPLES, 3)).astype(np.float32)
+def examples(num_examples: int = NUM_EXAMPLES) -> tuple[np.ndarray, np.ndarray]:
+  features = np.random.default_rng(1).normal(size=(num_examples, 3)).astype(np.float32)
   return features, (features[:, 0] > 0).astype(np.int32)
 
 
@@ -131,10 +145,12 @@ def trainer_config(**changes: Any) -> TrainerConfig:
   return TrainerConfig(**(values | changes))
 
 
-def experiment_config(*, seed: int | None = SEED, task: dict | None = None, **trainer: Any):
+def experiment_config(
+  *, seed: int | None = SEED, task: dict | None = None, train_data: dict | None = None, **trainer: Any
+):
   return ExperimentConfig(
     task=TinyConfig(
-      train_data=DataConfig(global_batch_size=BATCH_SIZE, is_training=True),
+      train_data=DataConfig(**{"global_batch_size": BATCH_SIZE, "is_training": True, **(train_data or {})}),
       validation_data=DataConfig(global_batch_size=6, is_training=False, drop_remainder=False),
       **(task or {}),
     ),
@@ -176,6 +192,7 @@ def build(
   mode: str = "train_and_eval",
   task_class: type[Task] = TinyTask,
   task: dict | None = None,
+  train_data: dict | None = None,
   seed: int = SEED,
   session: dict | None = None,
   stop: StopRequest | None = None,
@@ -188,13 +205,14 @@ def build(
     mode: of the session.
     task_class: the task.
     task: fields of TinyConfig.
+    train_data: fields of its DataConfig.
     seed: the run's seed.
     session: further arguments of Session.
     stop: watched by the trainer and the loop.
     **trainer: fields of TrainerConfig; `ema` is the EmaConfig.
   """
   folder = str(folder)
-  config = experiment_config(seed=seed, task=task, **trainer)
+  config = experiment_config(seed=seed, task=task, train_data=train_data, **trainer)
   seed_everything(seed)
   trains = mode in TRAINING_MODES
   with tf.distribute.OneDeviceStrategy("CPU:0").scope():

@@ -16,6 +16,7 @@ class Event:
 
   Attributes:
     step: number of completed updates.
+    start: the number before the inner loop; `step` itself after an evaluation.
     mode: "train" or "validation".
     output: what the trainer returned, untouched.
     metrics: the scalars among it as Python floats, nested names joined by "/".
@@ -25,12 +26,17 @@ class Event:
   """
 
   step: int
+  start: int = 0
   mode: str
   output: Mapping[str, Any]
   metrics: Mapping[str, float]
   timings: Mapping[str, float] = dataclasses.field(default_factory=dict)
   reports: bool = True
   saves: bool = False
+
+
+class LoopDiscarded(Exception):
+  """Raised by an action after an inner loop: the state is an earlier one again; no later action must see the loop."""
 
 
 Action = Callable[[Event], None]

@@ -1,14 +1,16 @@
-"""Stops a run that has diverged, before anything of it is saved or reported as healthy."""
+"""What happens to a run that has diverged: nothing of it is saved or reported, and it goes back if it may."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
-from official_trainer.actions.event import Event
+from official_trainer.actions.event import Event, LoopDiscarded
 from official_trainer.errors import TrainingDiverged
 
 _LOSS = "training_loss"
+_MOST_NAMES = 5
 
 
 def divergence(loss: float, step: int, *, upper_bound: float, begin_steps: int) -> str | None:
@@ -28,32 +30,103 @@ def divergence(loss: float, step: int, *, upper_bound: float, begin_steps: int) 
 
 
 class CheckDivergence:
-  """After each inner loop: raises TrainingDiverged when the loss, or a variable about to be saved, is not finite."""
+  """Looks at an inner loop's loss, and at the variables of the state."""
 
-  def __init__(self, non_finite_names: Callable[[], list[str]], *, upper_bound: float, begin_steps: int):
+  def __init__(
+    self,
+    non_finite_names: Callable[[], list[str]],
+    *,
+    upper_bound: float,
+    begin_steps: int,
+    every_loop: bool = False,
+  ):
     """Stores the checks.
 
     Args:
       non_finite_names: returns the names of variables that hold NaN or infinity.
       upper_bound: `trainer.loss_upper_bound`.
       begin_steps: `trainer.recovery_begin_steps`.
+      every_loop: whether variables are looked at after every loop, not only where they are about to be saved: so that
+        the loop that spoilt them is known.
     """
     self._non_finite_names = non_finite_names
     self._upper_bound = upper_bound
     self._begin_steps = begin_steps
+    self._every_loop = every_loop
+
+  def __call__(self, event: Event) -> str | None:
+    """Returns what has diverged, or None."""
+    loss = event.metrics.get(_LOSS)
+    if loss is not None:
+      problem = divergence(loss, event.step, upper_bound=self._upper_bound, begin_steps=self._begin_steps)
+      if problem is not None:
+        return problem
+    if not (event.saves or self._every_loop):
+      return None
+    names = self._non_finite_names()
+    if not names:
+      return None
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{len(names)} variables are not finite: {', '.join(names[:_MOST_NAMES])}{more}"
+
+
+class RollBack(Protocol):
+  """Goes back to an earlier state (`rollback.RollBackToCheckpoint`)."""
+
+  def tried(self) -> list[str]:
+    """Returns what was done so far, over all starts of the run, one text for each time."""
+    ...
+
+  def window(self, start: int, end: int) -> tuple[int, int]:
+    """Returns (first, end) of the batches that the updates from step `start` to step `end` used."""
+    ...
+
+  def run(self, window: tuple[int, int], what: str, step: int) -> int:
+    """Goes back, leaving out the batches of `window`, and returns the step at which the run is now."""
+    ...
+
+
+class Recover:
+  """After each inner loop: sends a run that has diverged back, or ends it."""
+
+  def __init__(
+    self,
+    check: Callable[[Event], str | None],
+    *,
+    max_trials: int,
+    roll_back: RollBack,
+    warn: Callable[[str], None],
+  ):
+    """Stores the parts.
+
+    Args:
+      check: returns what has diverged, or None.
+      max_trials: `trainer.recovery_max_trials`, over all starts of the run.
+      roll_back: how to go back.
+      warn: shows a line.
+    """
+    self._check = check
+    self._max_trials = max_trials
+    self._roll_back = roll_back
+    self._warn = warn
 
   def __call__(self, event: Event) -> None:
-    loss = event.metrics.get(_LOSS)
-    problem = (
-      None
-      if loss is None
-      else divergence(loss, event.step, upper_bound=self._upper_bound, begin_steps=self._begin_steps)
+    """Lets a healthy loop pass.
+
+    Raises:
+      LoopDiscarded: the state was put back; the loop must be forgotten.
+      TrainingDiverged: it has diverged, and may not go back any more.
+    """
+    problem = self._check(event)
+    if problem is None:
+      return
+    window = self._roll_back.window(event.start, event.step)
+    tried = self._roll_back.tried()
+    if len(tried) >= self._max_trials:
+      raise TrainingDiverged(event.step, problem, start=event.start, window=window, tried=tried)
+    step = self._roll_back.run(window, problem, event.step)
+    self._warn(
+      f"diverged between steps {event.start} and {event.step}: {problem}. Going back to step {step} and leaving out"
+      f" batches {window[0]} to {window[1] - 1} (attempt {len(tried) + 1} of {self._max_trials})."
     )
-    if problem is None and event.saves and (names := self._non_finite_names()):
-      shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-      problem = f"{len(names)} variables are not finite: {shown}"
-    if problem is not None:
-      raise TrainingDiverged(
-        step=event.step,
-        what=f"{problem}; nothing was saved at this step. Restarting continues from the last good checkpoint.",
-      )
+    raise LoopDiscarded

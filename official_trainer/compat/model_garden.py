@@ -16,7 +16,7 @@ from official_trainer.config.trainer import TrainerConfig
 from official_trainer.errors import ConfigError
 from official_trainer.loop import Loop
 from official_trainer.random_state import seed_everything
-from official_trainer.run_record import RunRecord, settled_seed
+from official_trainer.run_record import RunRecord, load_record, settled_seed
 from official_trainer.runner import file_writers, manifest_facts
 from official_trainer.session import Session, orbit_action
 from official_trainer.trainer import Trainer
@@ -83,7 +83,7 @@ class ExperimentRunner:
       with self._strategy.scope():
         trainer = self.build_trainer(task, seed)
     self._trainer = trainer
-    if mode in TRAINING_MODES:
+    if mode in TRAINING_MODES and load_record(model_dir) is None:
       RunRecord(seed=trainer.seed).save(model_dir)
     console = Console()
     asynchronous = enable_async_checkpointing

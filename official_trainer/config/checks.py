@@ -162,13 +162,6 @@ def _not_yet(config: ExperimentConfig) -> Iterator[Problem]:
   if strategy in _STRATEGIES_TO_COME:
     message = f"'{strategy}' is not supported yet. Use 'mirrored', 'one_device' or 'off'."
     yield Problem("runtime.distribution_strategy", message)
-  trials = config.trainer.recovery_max_trials
-  if trials > 0:
-    message = (
-      f"going back after a diverged loss is not supported yet, got {trials}.\n"
-      "Use 0 (a diverged loss ends the run) or -1 (nothing is done)."
-    )
-    yield Problem(f"{_TRAINER}.recovery_max_trials", message)
 
 
 def _devices(config: ExperimentConfig) -> Iterator[Problem]:
@@ -187,6 +180,12 @@ def _data(config: ExperimentConfig) -> Iterator[Problem]:
     if data.tfds_name and not data.tfds_split:
       message = f"must name a split of '{data.tfds_name}', e.g. 'train' or 'test'."
       yield Problem(f"task.{name}.tfds_split", message)
+  for first, end in config.task.train_data.skip_steps:
+    if first >= end:
+      yield Problem("task.train_data.skip_steps", f"needs first < end in each pair, got [{first}, {end}].")
+  if config.task.validation_data.skip_steps:
+    message = "has no effect: an evaluation takes every example once."
+    yield Problem("task.validation_data.skip_steps", message)
 
 
 def _task(config: ExperimentConfig) -> Iterator[Problem]:

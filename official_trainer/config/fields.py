@@ -15,6 +15,9 @@ Positive = Annotated[int, limits.Ge(1)]
 Fraction = Annotated[float, limits.Ge(0.0), limits.Le(1.0)]
 """A number from 0 to 1, both included."""
 
+Share = Annotated[float, limits.Gt(0.0), limits.Le(1.0)]
+"""A number above 0 and at most 1."""
+
 NonNegative = Annotated[float, limits.Ge(0.0)]
 """A number of at least 0."""
 

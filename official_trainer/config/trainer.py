@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import annotated_types as limits
 
-from official_trainer.config.fields import AboveZero, Count, Positive, setting
+from official_trainer.config.fields import AboveZero, Count, Positive, Share, setting
 from official_trainer.optim.config import OptimizationConfig
 
 Comparison = Literal["higher", "lower"]
@@ -43,7 +43,8 @@ class TrainerConfig:
 
   A step is one completed update. All intervals are counted in steps and lie on an absolute grid:
   a resumed run acts at the same steps as an uninterrupted one. `best_checkpoints`,
-  `checkpoints_at`, `async_checkpoint` and `exact_resume` are additions to Model Garden's fields.
+  `checkpoints_at`, `async_checkpoint`, `exact_resume`, `recovery_learning_rate_factor` and
+  `skip_nonfinite_updates` are additions to Model Garden's fields.
   """
 
   optimizer_config: OptimizationConfig = setting(
@@ -88,7 +89,16 @@ class TrainerConfig:
   recovery_begin_steps: Count = setting(0, "Step from which `loss_upper_bound` is enforced.")
   recovery_max_trials: Annotated[int, limits.Ge(-1)] = setting(
     0,
-    "What a diverged loss does. -1: nothing. 0: ends the run. Going back and trying again (more) is not supported yet.",
+    "How often a run that has diverged goes back to its last good checkpoint and leaves out the batches of the inner "
+    "loop in which it happened, restarts included. 0: a diverged run ends. -1: a diverged loss is let pass.",
+  )
+  recovery_learning_rate_factor: Share = setting(
+    1.0, "Factor on the learning rate for each time the run went back. 1: the learning rate stays."
+  )
+  skip_nonfinite_updates: bool = setting(
+    False,
+    "Whether an update with NaN or infinity in a gradient of any replica is left out inside the step: weights, slots, "
+    "averages and statistics stay as they were, and the report counts it as `skipped_updates`.",
   )
   validation_summary_subdir: str = setting("validation", "Folder of the evaluation summaries inside model_dir.")
   preemption_on_demand_checkpoint: bool = setting(

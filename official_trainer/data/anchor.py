@@ -11,34 +11,34 @@ class Anchor:
   """Where in the stream a run was when its batch size last changed.
 
   Attributes:
-    step: the number of completed updates at that time.
-    position: the number of examples consumed by them.
-    global_batch_size: examples a step since.
+    batch: the number of batches that had gone by at that time (see `data.skipped`).
+    position: the number of examples in them.
+    global_batch_size: examples a batch since.
   """
 
-  step: int
+  batch: int
   position: int
   global_batch_size: int
 
   @classmethod
   def start(cls, global_batch_size: int) -> Anchor:
     """Returns the anchor of a fresh run."""
-    return cls(step=0, position=0, global_batch_size=global_batch_size)
+    return cls(batch=0, position=0, global_batch_size=global_batch_size)
 
-  def position_at(self, step: int) -> int:
-    """Returns how many examples were consumed when `step` updates were completed."""
-    if step < self.step:
+  def position_at(self, batch: int) -> int:
+    """Returns how many examples of the stream come before this batch."""
+    if batch < self.batch:
       raise ValueError(
-        f"The input is anchored at step {self.step}, before which batches had another size, got step {step}."
+        f"The input is anchored at batch {self.batch}, before which batches had another size, got batch {batch}."
       )
-    return self.position + (step - self.step) * self.global_batch_size
+    return self.position + (batch - self.batch) * self.global_batch_size
 
-  def moved(self, step: int, new_batch_size: int) -> Anchor:
-    """Returns the anchor of a run that goes on from `step` with another batch size.
+  def moved(self, batch: int, new_batch_size: int) -> Anchor:
+    """Returns the anchor of a run that goes on from `batch` with another batch size.
 
     No example is left out or repeated.
     """
-    return Anchor(step=step, position=self.position_at(step), global_batch_size=new_batch_size)
+    return Anchor(batch=batch, position=self.position_at(batch), global_batch_size=new_batch_size)
 
   def to_json(self) -> dict[str, int]:
     """Returns the anchor as a JSON object."""

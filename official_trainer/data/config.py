@@ -10,8 +10,8 @@ from official_trainer.config.fields import Count, Positive, setting
 class DataConfig:
   """Settings of one input: which data, which batches, in which order.
 
-  Users subclass it with fields of their own. The names are Model Garden's; `shuffle`, `resume` and
-  `cache_in_memory_mb` are additions. A task that makes its own `tf.data.Dataset` decides itself
+  Users subclass it with fields of their own. The names are Model Garden's; `shuffle`, `resume`, `skip_steps`
+  and `cache_in_memory_mb` are additions. A task that makes its own `tf.data.Dataset` decides itself
   which of the fields it reads.
   """
 
@@ -78,6 +78,11 @@ class DataConfig:
     "How training finds its place in the data after a restart. index: the batch is computed from "
     "the step (needs random access). skip: a `tf.data` pipeline is run forward to its place. none: "
     "the data start over. auto: index where the task offers random access, else skip.",
+  )
+  skip_steps: tuple[tuple[Count, Count], ...] = setting(
+    (),
+    "Training batches to leave out, as [first, end] pairs: [[100, 120]] steps over the batches that the updates from "
+    "step 100 to step 120 would use, and later batches move up.",
   )
   cache_in_memory_mb: Count = setting(
     512, "A decoded TFDS split of at most this many MB is loaded once and kept in memory. 0: never."

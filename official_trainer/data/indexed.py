@@ -3,11 +3,11 @@
 The stream of a run is the endless sequence of epochs of its source. The batch of step s holds its
 positions
 
-    anchor.position + (s - anchor.step) * global_batch_size + i,     i in [0, global_batch_size)
+    anchor.position + (b - anchor.batch) * global_batch_size + i,     i in [0, global_batch_size)
 
-Position // len is the epoch, and position % len goes through the epoch's permutation to an example.
-So nothing needs to be saved, a run starts at any step at once, and the number of replicas does not
-matter.
+where b is s, or more by as many batches as were left out before (`data.skipped`). Position // len is
+the epoch, and position % len goes through the epoch's permutation to an example. So nothing needs to
+be saved, a run starts at any step at once, and the number of replicas does not matter.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from official_trainer.data import order
 from official_trainer.data import seeds as seeds_lib
 from official_trainer.data.anchor import Anchor
 from official_trainer.data.padding import Batch, padded_size
+from official_trainer.data.skipped import NONE_SKIPPED, SkippedBatches
 from official_trainer.data.source import RandomAccessSource
 
 _INT64_MAX = 2**63 - 1
@@ -67,19 +68,22 @@ class IndexedInput:
     self._order_key = seeds_lib.stream_key(seed, "order")
     self._augment_key = seeds_lib.stream_key(seed, "augment")
 
-  def dataset(self, start_step: int, anchor: Anchor, multiple: int = 1) -> tf.data.Dataset:
+  def dataset(
+    self, start_step: int, anchor: Anchor, multiple: int = 1, skipped: SkippedBatches = NONE_SKIPPED
+  ) -> tf.data.Dataset:
     """Returns the batches of steps `start_step`, `start_step` + 1, ...
 
     Args:
       start_step: number of completed updates.
       anchor: from the run's state; `Anchor.start(global_batch_size)` for a fresh run.
       multiple: number of replicas. Batches that do not divide by it are padded, and masked.
+      skipped: batches that are left out.
 
     Returns:
       A data set of `Batch`, with a static batch dimension. The mask is None if nothing is padded.
 
     Raises:
-      ValueError: the anchor is of another batch size, or after `start_step`.
+      ValueError: the anchor is of another batch size, or after the batch of `start_step`.
     """
     if anchor.global_batch_size != self._batch_size:
       raise ValueError(
@@ -87,23 +91,27 @@ class IndexedInput:
         f"{self._batch_size}. To go on with another size use anchor.moved({start_step}, "
         f"{self._batch_size})."
       )
-    first = anchor.position_at(start_step)
+    first_batch = skipped.batch_of(start_step)
+    first = anchor.position_at(first_batch)
     size = padded_size(self._batch_size, multiple)
     mask = _mask(self._batch_size, size)
 
     def batches(start: tf.Tensor, num: int) -> list[Batch]:
       rows = tf.minimum(tf.range(size, dtype=tf.int64), self._batch_size - 1)
-      steps = start + tf.range(num, dtype=tf.int64)
-      positions = tf.reshape(first + steps[:, tf.newaxis] * self._batch_size + rows, [num * size])
+      numbers = start + tf.range(num, dtype=tf.int64)
+      if skipped.windows:
+        numbers = skipped.batches_of(numbers + start_step) - first_batch
+      positions = tf.reshape(first + numbers[:, tf.newaxis] * self._batch_size + rows, [num * size])
       indices = tf.split(self._indices(positions), num)
       seeds = tf.split(seeds_lib.position_seeds(self._augment_key, positions), num)
       # Each batch is read by itself, so that it depends on its step and not on its neighbours.
       return [Batch(self._source.read(indices[i], seeds[i]), mask) for i in range(num)]
 
-    num_steps = (_INT64_MAX - first) // self._batch_size
+    num_batches = (_INT64_MAX - first) // self._batch_size
     if self._num_epochs is not None:
       end = len(self._source) * self._num_epochs
-      num_steps = max(0, end - first) // self._batch_size
+      num_batches = max(0, end - first) // self._batch_size
+    num_steps = num_batches - skipped.num_between(first_batch, first_batch + num_batches)
     return _batches(batches, num_steps, _batches_a_call(self._source, size))
 
   def _indices(self, positions: tf.Tensor) -> tf.Tensor:

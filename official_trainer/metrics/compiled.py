@@ -1,12 +1,36 @@
-"""The metrics that a model has itself, those it was compiled with among them."""
+"""The metrics of a report: the task's, and those that a model has itself, those it was compiled with among them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
+
+
+def joint_metrics(
+  task_metrics: Sequence[tf_keras.metrics.Metric],
+  model: Any,
+  inputs_spec: Callable[[], Any],
+  loss: tf_keras.metrics.Metric,
+) -> list[tf_keras.metrics.Metric]:
+  """Returns the metrics of the task and those of the model. Call under the strategy's scope.
+
+  Args:
+    task_metrics: what `build_metrics` returned.
+    model: a built model.
+    inputs_spec: returns the specs of (features, labels), or None where they are not known.
+    loss: the mean loss that is reported beside them.
+
+  Raises:
+    ValueError: if two of them have the same name.
+  """
+  metrics = [*task_metrics, *model_metrics(model, inputs_spec)]
+  names = [metric.name for metric in [*metrics, loss]]
+  if twice := sorted({name for name in names if names.count(name) > 1}):
+    raise ValueError(f"each metric needs a name of its own; {twice} are there more than once (of task and model).")
+  return metrics
 
 
 def model_metrics(model: Any, inputs_spec: Callable[[], Any]) -> list[tf_keras.metrics.Metric]:

@@ -2,18 +2,40 @@ import math
 
 import pytest
 
-from official_trainer.actions.event import Event
-from official_trainer.actions.recover import CheckDivergence, divergence
+from official_trainer.actions.event import Event, LoopDiscarded
+from official_trainer.actions.recover import CheckDivergence, Recover, divergence
 from official_trainer.errors import TrainingDiverged
 
 
 def event(loss, step=10, saves=True):
   metrics = {} if loss is None else {"training_loss": loss}
-  return Event(step=step, mode="train", output={}, metrics=metrics, saves=saves)
+  return Event(step=step, start=step - 2, mode="train", output={}, metrics=metrics, saves=saves)
 
 
 def check(names=(), *, upper_bound=100.0, begin_steps=0):
   return CheckDivergence(lambda: list(names), upper_bound=upper_bound, begin_steps=begin_steps)
+
+
+class Journal:
+  """A roll-back that only notes what it was asked for."""
+
+  def __init__(self, tried=()):
+    self.texts = list(tried)
+    self.runs = []
+
+  def tried(self):
+    return self.texts
+
+  def window(self, start, end):
+    return start + 100, end + 100
+
+  def run(self, window, what, step):
+    self.runs.append((window, what, step))
+    return 4
+
+
+def recover(journal, max_trials, said=None):
+  return Recover(check(), max_trials=max_trials, roll_back=journal, warn=[].append if said is None else said.append)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
@@ -33,31 +55,50 @@ def test_a_large_loss_is_a_divergence_from_the_step_that_the_config_says():
 
 
 def test_a_healthy_loop_passes():
-  check()(event(1.0))
-  check()(event(None))
+  journal = Journal()
+  recover(journal, 1)(event(1.0))
+  recover(journal, 1)(event(None))
+  assert journal.runs == []
 
 
-def test_a_diverged_loss_ends_the_run_with_its_step_and_what_to_do():
-  with pytest.raises(TrainingDiverged) as raised:
-    check()(event(math.nan, step=12))
-  assert raised.value.step == 12
-  assert str(raised.value) == (
-    "at step 12: the training loss is nan; nothing was saved at this step."
-    " Restarting continues from the last good checkpoint."
-  )
+def test_weights_that_are_not_finite_are_named():
+  assert check(["a", "b"])(event(1.0)) == "2 variables are not finite: a, b"
+  seven = check([str(index) for index in range(7)])
+  assert seven(event(1.0)) == "7 variables are not finite: 0, 1, 2, 3, 4 and 2 more"
 
 
-def test_weights_that_are_not_finite_are_named_before_they_are_saved():
-  with pytest.raises(TrainingDiverged, match="2 variables are not finite: a, b;"):
-    check(["a", "b"])(event(1.0))
-  with pytest.raises(TrainingDiverged, match="7 variables are not finite: 0, 1, 2, 3, 4 and 2 more"):
-    check([str(index) for index in range(7)])(event(1.0))
-
-
-def test_weights_are_looked_at_only_where_something_is_saved():
+@pytest.mark.parametrize("every_loop", [False, True])
+def test_weights_are_looked_at_where_something_is_saved_or_after_every_loop(every_loop):
   looked = []
-  action = CheckDivergence(lambda: looked.append(1) or [], upper_bound=1.0, begin_steps=0)
+  action = CheckDivergence(lambda: looked.append(1) or [], upper_bound=1.0, begin_steps=0, every_loop=every_loop)
   action(event(0.5, saves=False))
-  assert looked == []
+  assert looked == ([1] if every_loop else [])
   action(event(0.5, saves=True))
-  assert looked == [1]
+  assert looked == ([1, 1] if every_loop else [1])
+
+
+def test_a_diverged_run_goes_back_and_the_loop_is_discarded():
+  journal, said = Journal(tried=["once"]), []
+  with pytest.raises(LoopDiscarded):
+    recover(journal, 2, said)(event(math.nan))
+  assert journal.runs == [((108, 110), "the training loss is nan", 10)]
+  assert said == [
+    "diverged between steps 8 and 10: the training loss is nan. Going back to step 4 and leaving out batches 108 to 109"
+    " (attempt 2 of 2)."
+  ]
+
+
+@pytest.mark.parametrize(("max_trials", "tried"), [(0, []), (1, ["the first time"])])
+def test_a_run_that_may_not_go_back_ends_with_step_window_and_what_was_tried(max_trials, tried):
+  journal = Journal(tried=tried)
+  with pytest.raises(TrainingDiverged) as raised:
+    recover(journal, max_trials)(event(math.nan))
+  error = raised.value
+  assert (error.step, error.start, error.window, error.tried) == (10, 8, (108, 110), tuple(tried))
+  assert str(error).splitlines() == [
+    "at step 10: the training loss is nan. It happened after step 8; nothing of it was saved.",
+    *(f"  tried: {text}" for text in tried),
+    "Started again, the run goes on from the last good checkpoint. To step over these batches add",
+    "[108, 110] to task.train_data.skip_steps; trainer.recovery_max_trials makes the run do so by itself.",
+  ]
+  assert journal.runs == []

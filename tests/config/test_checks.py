@@ -6,6 +6,7 @@ from official_trainer.config import base, checks
 from official_trainer.config.experiment import ExperimentConfig, TaskConfig
 from official_trainer.config.fields import OneOf
 from official_trainer.config.trainer import BestCheckpointConfig
+from official_trainer.data.config import DataConfig
 
 
 def config(**dotted):
@@ -32,7 +33,8 @@ RULES = [
   ({"task__allow_image_summary": True}, "task.allow_image_summary"),
   ({"task__task_class": "my.module.Task"}, "task.task_class"),
   ({"task__task_class": "my/module:Task"}, "task.task_class"),
-  ({"trainer__recovery_max_trials": 1}, "trainer.recovery_max_trials"),
+  ({"task__train_data": DataConfig(skip_steps=((0, 3), (5, 5)))}, "task.train_data.skip_steps"),
+  ({"task__validation_data": DataConfig(skip_steps=((0, 3),))}, "task.validation_data.skip_steps"),
   ({"trainer__allow_tpu_summary": True}, "trainer.allow_tpu_summary"),
   ({"trainer__train_tf_function": False}, "trainer.train_tf_while_loop"),
   (
@@ -107,15 +109,15 @@ def test_the_defaults_fit_together():
 
 
 def test_all_problems_come_at_once():
-  found = checks.problems(config(runtime__distribution_strategy="tpu", trainer__recovery_max_trials=2), "train")
+  found = checks.problems(config(runtime__distribution_strategy="tpu", trainer__eval_tf_while_loop=True), "train")
   assert paths(found) == [
+    "trainer.eval_tf_while_loop",
     "runtime.distribution_strategy",
-    "trainer.recovery_max_trials",
     "trainer.train_steps",
     "trainer.optimizer_config.optimizer.type",
     "trainer.optimizer_config.learning_rate.type",
   ]
-  assert "not supported yet" in found[0].message
+  assert "not supported yet" in found[1].message
 
 
 def test_evaluating_needs_no_optimizer_and_no_steps():

@@ -6,6 +6,7 @@ from official_trainer.data import indexed
 from official_trainer.data import seeds as seeds_lib
 from official_trainer.data.arrays import ArraySource
 from official_trainer.data.indexed import Anchor, IndexedInput, evaluation_dataset
+from official_trainer.data.skipped import NONE_SKIPPED, SkippedBatches
 
 NUM_EXAMPLES = 10
 
@@ -18,9 +19,11 @@ def noisy(size=NUM_EXAMPLES):
   return numbers(size).augment(lambda batch, seeds: (batch, seeds_lib.uniform(seeds, 2)))
 
 
-def batches(source, num, *, start=0, batch_size=4, seed=1, shuffle=True, anchor=None, multiple=1, **kwargs):
+def batches(
+  source, num, *, start=0, batch_size=4, seed=1, shuffle=True, anchor=None, multiple=1, skipped=NONE_SKIPPED, **kwargs
+):
   stream = IndexedInput(source, global_batch_size=batch_size, seed=seed, shuffle=shuffle, **kwargs)
-  dataset = stream.dataset(start, anchor or Anchor.start(batch_size), multiple=multiple)
+  dataset = stream.dataset(start, anchor or Anchor.start(batch_size), multiple=multiple, skipped=skipped)
   return list(dataset.take(num))
 
 
@@ -182,3 +185,27 @@ def test_evaluation_augments_the_same_way_every_time():
 
   for first, second in zip(draws(), draws(), strict=True):
     np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("start", [0, 2, 3, 5])
+@pytest.mark.parametrize("most", [1, 8])
+def test_batches_that_are_left_out_are_stepped_over_wherever_the_stream_starts(monkeypatch, start, most):
+  monkeypatch.setattr(indexed, "_MOST_BATCHES_A_CALL", most)
+  whole = batches(noisy(), 20)
+  kept = [*whole[:3], *whole[5:9], *whole[12:]]
+  skipped = SkippedBatches.of([(3, 5), (9, 12)])
+  for expected, batch in zip(kept[start:], batches(noisy(), 15 - start, start=start, skipped=skipped), strict=True):
+    tf.nest.map_structure(np.testing.assert_array_equal, expected.inputs, batch.inputs)
+
+
+def test_another_batch_size_goes_on_where_a_window_was_left_out():
+  # Batches of 2, of which number 2 is left out, up to step 3, which is batch 4; then batches of 4.
+  skipped = SkippedBatches.of([(2, 3)])
+  assert ids(3, batch_size=2, shuffle=False, skipped=skipped) == [[0, 1], [2, 3], [6, 7]]
+  anchor = Anchor.start(2).moved(skipped.batch_of(3), 4)
+  assert ids(2, start=3, anchor=anchor, shuffle=False, skipped=skipped) == [[8, 9, 0, 1], [2, 3, 4, 5]]
+
+
+def test_a_stream_with_an_end_ends_after_the_batches_that_are_left():
+  skipped = SkippedBatches.of([(1, 3)])
+  assert len(batches(numbers(), 99, batch_size=2, num_epochs=2, skipped=skipped)) == 10 - 2

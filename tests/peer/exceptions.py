@@ -33,8 +33,8 @@ EXCEPTED = {
     r"ConfigError: .*\n.*parameter servers are not supported yet",
   ),
   f"{LIB}test_recovery_test_distributionstrategy_Default_flagmode_train": KnownFailure(
-    "a run that diverges stops with TrainingDiverged: it does not go back to a checkpoint by "
-    "itself yet; the peer's ends well only because its step counter is not rolled back",
+    "every step of it is above the bound: the run goes back as often as it may and then ends with "
+    "TrainingDiverged; the peer's ends well only because its step counter is not rolled back",
     r"TrainingDiverged: at step 10: the training loss .* is above trainer.loss_upper_bound",
   ),
 }

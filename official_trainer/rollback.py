@@ -1,0 +1,83 @@
+"""Going back to the last good checkpoint, and what must not be forgotten by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from official_trainer.checkpoint.store import CheckpointStore
+from official_trainer.errors import BrokenCheckpoint
+from official_trainer.run_record import Recovery, RunRecord, load_record
+from official_trainer.trainer import Trainer
+
+
+class RollBackToCheckpoint:
+  """Puts a trainer back to the newest checkpoint, without the batches that it diverged on.
+
+  How often that was done, and what is left out since, stands in the run's record, which is written before anything is
+  put back: a kill in between, or going back once more, cannot make the run forget it.
+  """
+
+  def __init__(
+    self,
+    trainer: Trainer,
+    store: CheckpointStore,
+    *,
+    learning_rate_factor: float,
+    restored: Callable[[], None],
+  ):
+    """Stores its arguments; reads nothing.
+
+    Args:
+      trainer: whose state goes back.
+      store: the run's checkpoints. Its folder holds the run's record.
+      learning_rate_factor: on the learning rate, for each time the run went back.
+      restored: called when the state is back at its checkpoint, for what was written about later steps.
+    """
+    self._trainer = trainer
+    self._store = store
+    self._learning_rate_factor = learning_rate_factor
+    self._restored = restored
+
+  def begin(self) -> None:
+    """Applies what the record of the run says. Call before the first step, after the state was restored."""
+    self._apply(self._record())
+
+  def tried(self) -> list[str]:
+    """Returns what was done so far, one text for each time."""
+    return [str(recovery) for recovery in self._record().recoveries]
+
+  def window(self, start: int, end: int) -> tuple[int, int]:
+    """Returns (first, end) of the batches that the updates from step `start` to step `end` used."""
+    return self._trainer.skipped_batches.window_of(start, end)
+
+  def run(self, window: tuple[int, int], what: str, step: int) -> int:
+    """Goes back.
+
+    Args:
+      window: (first, end) of the batches to leave out from now on.
+      what: what had diverged.
+      step: completed updates when it was noticed.
+
+    Returns:
+      The step at which the run is now.
+
+    Raises:
+      BrokenCheckpoint: if there is no good checkpoint to go back to.
+    """
+    self._store.wait()  # The newest one may still be on its way to disk.
+    record = self._record().recovered(Recovery(step=step, first=window[0], end=window[1], what=what))
+    record.save(self._store.directory)
+    restored = self._store.restore_latest()
+    if restored is None:
+      raise BrokenCheckpoint(f"there is no checkpoint in {self._store.directory} to go back to after step {step}.")
+    self._trainer.state.unpack()
+    self._apply(record)
+    self._restored()
+    return restored
+
+  def _apply(self, record: RunRecord) -> None:
+    self._trainer.leave_out([recovery.window for recovery in record.recoveries])
+    self._trainer.learning_rate_scale.set(self._learning_rate_factor ** len(record.recoveries))
+
+  def _record(self) -> RunRecord:
+    return load_record(self._store.directory) or RunRecord(seed=self._trainer.seed)

@@ -1,0 +1,38 @@
+"""The loss in a step's logs, and how it enters the mean over examples (foundation F5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from official_trainer.data.padding import Batch
+from official_trainer.task import LOSS_WEIGHT
+
+
+def add_loss(metric: tf_keras.metrics.Metric, logs: Mapping[str, Any], key: str, batch: Batch) -> None:
+  """Adds one replica's loss to a mean over examples. A replica without examples adds nothing, not NaN.
+
+  Args:
+    metric: a `tf_keras.metrics.Mean`.
+    logs: what the step returned. Without a weight among them, the loss counts for the examples of the batch.
+    key: of the loss.
+    batch: what the step was given.
+  """
+  loss = tf.cast(logs[key], tf.float32)
+  weight = tf.cast(logs[LOSS_WEIGHT] if LOSS_WEIGHT in logs else _num_examples(batch), tf.float32)
+  metric.update_state(tf.where(weight > 0, loss, tf.zeros_like(loss)), sample_weight=weight)
+
+
+def mask_argument(batch: Batch) -> dict[str, tf.Tensor]:
+  """Returns the argument `mask` of a step; left out rather than None, so that steps without it work on full batches."""
+  return {} if batch.mask is None else {"mask": batch.mask}
+
+
+def _num_examples(batch: Batch) -> tf.Tensor:
+  if batch.mask is not None:
+    return tf.reduce_sum(batch.mask)
+  sizes = [tf.shape(leaf)[0] for leaf in tf.nest.flatten(batch.inputs) if leaf.shape.rank]
+  return sizes[0] if sizes else tf.constant(1)

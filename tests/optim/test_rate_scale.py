@@ -1,0 +1,45 @@
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from official_trainer.optim.build import build_slots
+from official_trainer.optim.rate_scale import LearningRateScale
+
+SCHEDULE = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [1.0, 0.5])
+
+
+def built(optimizer):
+  model = tf_keras.Sequential([tf_keras.layers.Input((1,)), tf_keras.layers.Dense(1, use_bias=False)])
+  model.layers[0].kernel.assign([[0.0]])
+  build_slots(optimizer, model)
+  return model.layers[0].kernel
+
+
+@pytest.mark.parametrize("make", [tf_keras.optimizers.SGD, tf_keras.optimizers.legacy.SGD])
+@pytest.mark.parametrize(("rate", "moves"), [(0.5, [0.5, 0.25, 0.5]), (SCHEDULE, [1.0, 0.25, 0.5])])
+def test_the_factor_is_applied_to_values_and_schedules_without_a_new_trace(make, rate, moves):
+  optimizer = make(rate)
+  kernel = built(optimizer)
+  scale = LearningRateScale(optimizer)
+  traces = []
+
+  @tf.function
+  def step():
+    traces.append(1)
+    optimizer.apply_gradients([(tf.constant([[-1.0]]), kernel)])
+
+  for factor, expected in zip((1.0, 0.5, 1.0), moves, strict=True):
+    scale.set(factor)
+    before = float(kernel[0, 0])
+    step()
+    assert float(kernel[0, 0]) - before == expected
+  assert len(traces) == 1
+
+
+def test_the_factor_is_not_part_of_the_checkpoint(tmp_path):
+  optimizer = tf_keras.optimizers.SGD(SCHEDULE)
+  built(optimizer)
+  plain = tf.train.Checkpoint(optimizer=optimizer).write(str(tmp_path / "plain"))
+  LearningRateScale(optimizer).set(0.5)
+  scaled = tf.train.Checkpoint(optimizer=optimizer).write(str(tmp_path / "scaled"))
+  assert tf.train.list_variables(scaled) == tf.train.list_variables(plain)
