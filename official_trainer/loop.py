@@ -15,10 +15,9 @@ from absl import logging
 from official_trainer.actions.event import TRAIN, VALIDATION, Actions, Event, LoopDiscarded, scalars_of
 from official_trainer.cadence import Cadence
 from official_trainer.metrics.window import write_window
+from official_trainer.phases import Enter, Phase, Phases
 from official_trainer.stop import EvaluationStopped, StopRequest
 from official_trainer.trainer import Trainer
-
-Status = Callable[[str], None]
 
 
 class Loop(orbit.Controller):
@@ -47,7 +46,8 @@ class Loop(orbit.Controller):
     train: bool = True,
     evaluate: bool = True,
     clock: Callable[[], float] = time.monotonic,
-    status: Status = lambda text: None,
+    phases: Enter | None = None,
+    waited: Callable[[float], None] = lambda secs: None,
     stop: StopRequest | None = None,
   ):
     """Stores its parts; runs nothing.
@@ -59,7 +59,8 @@ class Loop(orbit.Controller):
       train: whether `trainer` can train.
       evaluate: whether `trainer` can evaluate.
       clock: returns seconds.
-      status: told what goes on besides training ("compiling", "evaluating"); an empty text is for training itself.
+      phases: entered for the length of each phase.
+      waited: told how many seconds of the training just done were spent waiting for data.
       stop: the request to stop that `trainer` watches; None if nobody asks.
 
     Raises of the methods that train or evaluate:
@@ -77,10 +78,11 @@ class Loop(orbit.Controller):
     self._cadence = cadence
     self._actions = actions
     self._clock = clock
-    self._status = status
+    self._phases = phases or Phases()
+    self._waited = waited
     self._stop = stop
     self._compiled = False
-    self._pending_steps, self._pending_secs = 0, 0.0
+    self._clear_speed()
     self._ended_at: int | None = None
 
   @property
@@ -176,10 +178,11 @@ class Loop(orbit.Controller):
     start = self._state.step
     goal = cadence.next_stop(start)
     self._open_window()
-    self._status("" if self._compiled else "compiling")
-    began = self._clock()
-    output = self._inner_loop(goal - start)
-    elapsed = self._clock() - began
+    with self._phases(Phase.TRAIN if self._compiled else Phase.COMPILE):
+      began = self._clock()
+      output = self._inner_loop(goal - start)
+      elapsed = self._clock() - began
+    waited = self._train_and_eval.data_wait.take()
     step = self._state.step
     ended = step < goal and not self._is_stopping
     if ended and step == 0:
@@ -199,7 +202,7 @@ class Loop(orbit.Controller):
       mode=TRAIN,
       output=output,
       metrics=scalars_of(output),
-      timings=self._speed(step - start, elapsed, reports),
+      timings=self._speed(step - start, elapsed, waited, reports),
       reports=reports,
       saves=ended or self._is_stopping or (cadence.saves(step) and (save_at_end or step < cadence.train_steps)),
     )
@@ -209,7 +212,7 @@ class Loop(orbit.Controller):
         action(event)
     except LoopDiscarded:
       self._ended_at = None
-      self._pending_steps, self._pending_secs = 0, 0.0
+      self._clear_speed()
     self._leave_if_asked()
 
   @property
@@ -242,22 +245,33 @@ class Loop(orbit.Controller):
       write_window(trainer.strategy, trainer.report_metrics, window)
     trainer.keep_window(window is not None)
 
-  def _speed(self, steps: int, secs: float, reports: bool) -> dict[str, float]:
-    """Returns steps per second since the last report; the first loop compiles and does not count."""
+  def _speed(self, steps: int, secs: float, waited: float, reports: bool) -> dict[str, float]:
+    """Returns steps per second, and the share of waiting for data, since the last report.
+
+    The first loop compiles and does not count.
+    """
     if self._compiled:
+      self._waited(waited)
       self._pending_steps += steps
       self._pending_secs += secs
+      self._pending_wait += waited
     if not reports or self._pending_secs <= 0:
       return {}
-    speed = self._pending_steps / self._pending_secs
-    self._pending_steps, self._pending_secs = 0, 0.0
-    return {"steps_per_second": speed}
+    speed = {
+      "steps_per_second": self._pending_steps / self._pending_secs,
+      "data_wait_share": self._pending_wait / self._pending_secs,
+    }
+    self._clear_speed()
+    return speed
+
+  def _clear_speed(self) -> None:
+    self._pending_steps, self._pending_secs, self._pending_wait = 0, 0.0, 0.0
 
   def _evaluate_once(self, steps: int) -> Mapping[str, Any]:
-    self._status("evaluating")
     began = self._clock()
     try:
-      output = self._train_and_eval.evaluate(tf.constant(steps, tf.int32)) or {}
+      with self._phases(Phase.EVAL):
+        output = self._train_and_eval.evaluate(tf.constant(steps, tf.int32)) or {}
     except EvaluationStopped:
       # The raw weights are back in place; the next start repeats the evaluation.
       self._leave_if_asked()

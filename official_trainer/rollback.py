@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from official_trainer.checkpoint.store import CheckpointStore
 from official_trainer.errors import BrokenCheckpoint
+from official_trainer.phases import Enter, Phase
 from official_trainer.run_record import Recovery, RunRecord, load_record
 from official_trainer.trainer import Trainer
 
@@ -23,6 +24,7 @@ class RollBackToCheckpoint:
     store: CheckpointStore,
     *,
     learning_rate_factor: float,
+    phases: Enter,
     restored: Callable[[], None],
   ):
     """Stores its arguments; reads nothing.
@@ -31,11 +33,13 @@ class RollBackToCheckpoint:
       trainer: whose state goes back.
       store: the run's checkpoints. Its folder holds the run's record.
       learning_rate_factor: on the learning rate, for each time the run went back.
+      phases: entered while the run goes back.
       restored: called when the state is back at its checkpoint, for what was written about later steps.
     """
     self._trainer = trainer
     self._store = store
     self._learning_rate_factor = learning_rate_factor
+    self._phases = phases
     self._restored = restored
 
   def begin(self) -> None:
@@ -64,14 +68,15 @@ class RollBackToCheckpoint:
     Raises:
       BrokenCheckpoint: if there is no good checkpoint to go back to.
     """
-    self._store.wait()  # The newest one may still be on its way to disk.
-    record = self._record().recovered(Recovery(step=step, first=window[0], end=window[1], what=what))
-    record.save(self._store.directory)
-    restored = self._store.restore_latest()
-    if restored is None:
-      raise BrokenCheckpoint(f"there is no checkpoint in {self._store.directory} to go back to after step {step}.")
-    self._trainer.state.unpack()
-    self._apply(record)
+    with self._phases(Phase.RESTORE):
+      self._store.wait()  # The newest one may still be on its way to disk.
+      record = self._record().recovered(Recovery(step=step, first=window[0], end=window[1], what=what))
+      record.save(self._store.directory)
+      restored = self._store.restore_latest()
+      if restored is None:
+        raise BrokenCheckpoint(f"there is no checkpoint in {self._store.directory} to go back to after step {step}.")
+      self._trainer.state.unpack()
+      self._apply(record)
     self._restored()
     return restored
 

@@ -14,18 +14,24 @@ import tf_keras
 from official_trainer import registry
 from official_trainer.atomic import write_text
 from official_trainer.checkpoint.best import build_best_checkpoints
+from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config import drift, gin_bindings
-from official_trainer.config.checks import EVALUATING_MODES, TRAINING_MODES
+from official_trainer.config.checks import EVALUATING_MODES, REPLAY, TRAINING_MODES
 from official_trainer.config.loading import LoadedExperiment
+from official_trainer.crash import newest_bundle
+from official_trainer.data_wait import DataWait
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError, ExitCode, Preempted
 from official_trainer.random_state import seed_everything
+from official_trainer.replay import Replay, StepReport
 from official_trainer.run_record import RunRecord, load_record, settled_seed
-from official_trainer.session import RunResult, Session
+from official_trainer.run_result import RunResult
+from official_trainer.session import Session
 from official_trainer.signals import stop_on_signals
 from official_trainer.stop import StopRequest
 from official_trainer.task import Task
+from official_trainer.time_ledger import TimeLedger
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
 from official_trainer.writers.console import Console
@@ -50,16 +56,18 @@ class Runner:
     checkpoint: str | None = None,
     allow_config_change: Sequence[str] = (),
     quiet: bool = False,
+    began: float | None = None,
   ):
     """Stores its arguments.
 
     Args:
       loaded: the config, from `config.loading.load`.
-      mode: "train", "eval", "train_and_eval", "train_and_post_eval" or "continuous_eval".
+      mode: one of config.checks.MODES.
       model_dir: the run's folder. A run that was stopped goes on from it.
       checkpoint: what to evaluate, or what a fresh run starts from; a prefix or a folder.
       allow_config_change: keys in which a run that is continued may differ from its last start.
       quiet: whether only warnings are shown.
+      began: when the process began, by `time.monotonic()`; None for now.
     """
     self._loaded = loaded
     self._mode = mode
@@ -67,7 +75,9 @@ class Runner:
     self._checkpoint = checkpoint
     self._allowed_changes = tuple(allow_config_change)
     self._console = Console(quiet=quiet)
+    self._ledger = TimeLedger(began=began)
     self._stop: StopRequest | None = None
+    self._data_wait: DataWait | None = None
 
   def run(self) -> RunResult:
     """Runs the mode to its end.
@@ -78,6 +88,42 @@ class Runner:
       CheckpointMismatch: if model_dir holds a run of another model.
       Preempted: if a signal asked for a stop; the state is saved.
     """
+    if self._mode == REPLAY:
+      raise ConfigError.of("--mode", "replay computes a single step: call `replay` instead of `run`.")
+    seed, strategy = self._prepare()
+    self._stop, self._data_wait = StopRequest(), DataWait()
+    grace_secs = self._loaded.config.runtime.grace_secs
+    with stop_on_signals(self._stop.set, grace_secs=grace_secs, last_words=self._last_words):
+      try:
+        return self._run_session(strategy, seed)
+      except Preempted as stopped:
+        raise self._noted(stopped) from None
+
+  def replay(self, step: int | None = None) -> StepReport:
+    """Computes one training step of the folder's run again, and writes nothing.
+
+    Args:
+      step: the update, by the number of completed ones after it. None: the first bad one of the newest crash.
+
+    Raises:
+      ConfigError: if the config is not that of the run, or the step cannot be replayed.
+      CheckpointMismatch, BrokenCheckpoint: see there.
+    """
+    self._refuse_drift()
+    _, strategy = self._prepare()
+    with strategy.scope():
+      trainer = self.build_trainer(self.build_task())
+      replay = Replay(
+        trainer,
+        self._model_dir,
+        non_finite_names=FiniteCheck(trainer.state.finite_variables()).non_finite_names,
+        learning_rate_factor=self._loaded.config.trainer.recovery_learning_rate_factor,
+        bundle=newest_bundle(self._model_dir),
+      )
+      return replay.run(step)
+
+  def _prepare(self) -> tuple[int, tf.distribute.Strategy]:
+    """Settles the seed, applies what is set for the whole process, and notes the start of a run that trains."""
     written = self._loaded.config.runtime.seed
     seed = settled_seed(written if self._mode in TRAINING_MODES else None, self._model_dir)
     if seed != written:
@@ -93,19 +139,15 @@ class Runner:
     resolve_task_class(config.task.task_class)  # Imported before gin, which may bind configurables of its module.
     self._loaded.gin.apply()
     seed_everything(seed)
-    self._stop = StopRequest()
-    with stop_on_signals(self._stop.set, grace_secs=config.runtime.grace_secs, last_words=self._last_words):
-      try:
-        return self._run_session(strategy, seed)
-      except Preempted as stopped:
-        raise self._noted(stopped) from None
+    return seed, strategy
 
   def _run_session(self, strategy: tf.distribute.Strategy, seed: int) -> RunResult:
+    config = self._loaded.config
     with strategy.scope():
       trainer = self.build_trainer(self.build_task())
     session = Session(
       trainer=trainer,
-      options=self._loaded.config.trainer,
+      options=config.trainer,
       mode=self._mode,
       model_dir=self._model_dir,
       writer=self.build_writer(),
@@ -114,6 +156,8 @@ class Runner:
       checkpoint=self._checkpoint,
       texts={"config": _as_code(self._loaded.to_yaml()), **self._operative_gin()},
       stop=self._stop,
+      ledger=self._ledger,
+      hang_secs=config.runtime.hang_secs,
     )
     return session.run()
 
@@ -143,7 +187,7 @@ class Runner:
   def build_trainer(self, task: Task) -> Trainer:
     """Builds model, optimizer and trainer. Called under the strategy's scope."""
     config = self._loaded.config
-    trains = self._mode in TRAINING_MODES
+    trains = self._mode in TRAINING_MODES or self._mode == REPLAY
     model = require_keras_model(task.build_model(), task)
     trainer = Trainer(
       config,
@@ -153,8 +197,9 @@ class Runner:
       train=trains,
       evaluate=self._mode in EVALUATING_MODES,
       stop=self._stop,
+      data_wait=self._data_wait,
     )
-    if self._mode != "eval":
+    if self._mode not in ("eval", REPLAY):
       # A continuous evaluation is another process than the training: its records are those on disk.
       records = trainer.state.host.best if trains else None
       trainer.checkpoint_exporter = build_best_checkpoints(config.trainer, self._model_dir, records)
@@ -178,17 +223,28 @@ class Runner:
 
   def _write_config(self) -> None:
     """Writes params.yaml and where its values came from; refuses or names what is different from the last start."""
-    path = os.path.join(self._model_dir, "params.yaml")
+    before = self._refuse_drift()
     text = self._loaded.to_yaml()
-    if tf.io.gfile.exists(path) and committed_steps(self._model_dir):
-      with tf.io.gfile.GFile(path) as file:
-        before = file.read()
-      if problems := drift.problems(before, text, self._allowed_changes):
-        raise ConfigError(problems, self._loaded.name)
+    if before is not None:
       for line in drift.changed_keys(before, text):
         self._console.warn(f"the config is not that of the last start: {line}")
-    write_text(path, text)
+    write_text(os.path.join(self._model_dir, "params.yaml"), text)
     write_text(os.path.join(self._model_dir, "params_provenance.yaml"), self._loaded.provenance_text())
+
+  def _refuse_drift(self) -> str | None:
+    """Returns the params.yaml of the last start, or None where nothing was saved yet.
+
+    Raises:
+      ConfigError: if the present config differs in keys that must not change.
+    """
+    path = os.path.join(self._model_dir, "params.yaml")
+    if not (tf.io.gfile.exists(path) and committed_steps(self._model_dir)):
+      return None
+    with tf.io.gfile.GFile(path) as file:
+      before = str(file.read())
+    if problems := drift.problems(before, self._loaded.to_yaml(), self._allowed_changes):
+      raise ConfigError(problems, self._loaded.name)
+    return before
 
 
 def file_writers(model_dir: str, mode: str, validation_subdir: str) -> list[Writer]:

@@ -3,72 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-import tf_keras
-
 from official_trainer.actions.checkpoint import SaveCheckpoint
-from official_trainer.actions.event import Action, Actions, Event, scalars_of
+from official_trainer.actions.event import VALIDATION, Action, Actions, Event
 from official_trainer.actions.record import RecordHistory
 from official_trainer.actions.recover import CheckDivergence, Recover
 from official_trainer.actions.write import WriteReport
 from official_trainer.cadence import Cadence
-from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.best import best_metric_names
 from official_trainer.checkpoint.finite import FiniteCheck
-from official_trainer.checkpoint.restoring import restore_exactly
-from official_trainer.checkpoint.store import CheckpointStore, new_checkpoints
-from official_trainer.config.checks import EVALUATING_MODES, MODES, TRAINING_MODES, model_dir_problems
+from official_trainer.checkpoint.store import CheckpointStore
+from official_trainer.config.checks import EVALUATING_MODES, RUN_MODES, TRAINING_MODES, model_dir_problems
 from official_trainer.config.nearest import meant
 from official_trainer.config.trainer import TrainerConfig
-from official_trainer.errors import BrokenCheckpoint, CheckpointMismatch, ConfigError, Problem
+from official_trainer.crash_reports import CrashReports
+from official_trainer.errors import ConfigError, Problem
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
+from official_trainer.phases import Phase, Phases
 from official_trainer.rollback import RollBackToCheckpoint
-from official_trainer.start import UNUSED_BY_EVALUATION, Start
-from official_trainer.state import TrainState
+from official_trainer.run_result import RunResult
+from official_trainer.start import Start
 from official_trainer.stop import StopRequest
+from official_trainer.time_ledger import TimeLedger
 from official_trainer.trainer import Trainer
+from official_trainer.watch import CheckpointWatch
+from official_trainer.watchdog import Watchdog
 from official_trainer.writers.base import Writer
 from official_trainer.writers.console import Console
 from official_trainer.writers.plots import plot_history
-
-_POLL_SECS = 1.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunResult:
-  """What a run ends with.
-
-  Attributes:
-    model: the trained model, raw weights in place.
-    state: the final state: step, history, best records.
-    logs: the logs of the last evaluation as the trainer returned them, {} without one.
-    model_dir: where everything was written.
-  """
-
-  model: tf_keras.Model
-  state: TrainState
-  logs: Mapping[str, Any]
-  model_dir: str
-
-  @property
-  def step(self) -> int:
-    return self.state.step
-
-  @property
-  def metrics(self) -> dict[str, float]:
-    """The scalars among the logs, nested names joined by "/"."""
-    return scalars_of(self.logs)
-
-  @property
-  def history_path(self) -> str:
-    return os.path.join(self.model_dir, "history.jsonl")
 
 
 class Session:
@@ -93,6 +60,8 @@ class Session:
     eval_actions: Sequence[Action] = (),
     loop_cls: type[Loop] = Loop,
     stop: StopRequest | None = None,
+    ledger: TimeLedger | None = None,
+    hang_secs: float | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
   ):
@@ -101,7 +70,7 @@ class Session:
     Args:
       trainer: built under its strategy's scope.
       options: the trainer config.
-      mode: one of MODES.
+      mode: one of RUN_MODES.
       model_dir: the run's folder.
       writer: where reports go, the console included.
       console: for status lines and warnings.
@@ -115,14 +84,16 @@ class Session:
       eval_actions: users' actions after every evaluation, after ours.
       loop_cls: Loop or a subclass.
       stop: the request to stop that the trainer watches, or None.
+      ledger: counts where the time goes; None begins one now.
+      hang_secs: `runtime.hang_secs`; None watches for no hang.
       sleep: waits between looks for new checkpoints, in seconds.
       clock: returns seconds.
 
     Raises:
       ConfigError: if the mode is unknown, `loop_cls` is no Loop, or checkpoints in `model_dir` could not be read back.
     """
-    if mode not in MODES:
-      raise ConfigError.of("--mode", f"must be one of {', '.join(MODES)}, got {mode!r}.")
+    if mode not in RUN_MODES:
+      raise ConfigError.of("--mode", f"must be one of {', '.join(RUN_MODES)}, got {mode!r}.")
     if problems := model_dir_problems(model_dir):
       raise ConfigError(problems)
     if not issubclass(loop_cls, Loop):
@@ -138,6 +109,11 @@ class Session:
     self._stop = stop
     self._sleep = sleep
     self._clock = clock
+    self._ledger = ledger or TimeLedger(clock=clock)
+    self._reports = CrashReports(trainer, model_dir, facts or {}, warn=console.warn)
+    self._watchdog = self._build_watchdog(hang_secs)
+    watched = [] if self._watchdog is None else [self._watchdog.phase]
+    self._phases = Phases(self._ledger.phase, *watched, status=console.status)
     self._finite = FiniteCheck(self._state.finite_variables())
     self._store = CheckpointStore(
       model_dir,
@@ -157,13 +133,19 @@ class Session:
       warn=console.warn,
     )
     self._roll_back = RollBackToCheckpoint(
-      trainer, self._store, learning_rate_factor=options.recovery_learning_rate_factor, restored=self._open_writer
+      trainer,
+      self._store,
+      learning_rate_factor=options.recovery_learning_rate_factor,
+      phases=self._phases,
+      restored=self._open_writer,
     )
     # Where divergence is let pass, it is still not saved.
     unchecked = options.recovery_max_trials < 0
-    self._saver = SaveCheckpoint(self._state, self._store, self._finite.non_finite_names if unchecked else None)
+    self._saver = SaveCheckpoint(
+      self._state, self._store, self._finite.non_finite_names if unchecked else None, self._phases
+    )
     # A stop saves at a step that nobody has looked at.
-    self._stop_saver = SaveCheckpoint(self._state, self._store, self._finite.non_finite_names)
+    self._stop_saver = SaveCheckpoint(self._state, self._store, self._finite.non_finite_names, self._phases)
     self._loop = loop_cls(
       trainer=trainer,
       cadence=Cadence(
@@ -176,7 +158,8 @@ class Session:
       train=mode in TRAINING_MODES,
       evaluate=mode in EVALUATING_MODES if evaluates is None else evaluates,
       clock=clock,
-      status=console.status,
+      phases=self._phases,
+      waited=self._ledger.waited,
       stop=stop,
     )
 
@@ -198,15 +181,16 @@ class Session:
       TrainingDiverged, CheckpointMismatch, ConfigError: see there.
     """
     try:
-      with self._trainer.strategy.scope():
+      with self._trainer.strategy.scope(), self._watched(), self._phases(Phase.OTHER):
         logs = self._evaluate_mode() if self._mode not in TRAINING_MODES else self._train_mode()
         if post_eval:
           logs = self._loop.evaluate(self._options.validation_steps)
         self._loop.finish()
-    except BaseException:
+    except BaseException as error:
       # A save that was begun before the error is good: the next start must find it whole.
       with contextlib.suppress(Exception):  # The error being raised says more than one of that save.
         self._store.wait()
+      self._reports.failed(error)
       raise
     finally:
       self._console.stop()
@@ -222,27 +206,37 @@ class Session:
       begin_steps=options.recovery_begin_steps,
       every_loop=options.recovery_max_trials > 0,
     )
-    recover = Recover(check, max_trials=options.recovery_max_trials, roll_back=self._roll_back, warn=self._console.warn)
+    recover = Recover(
+      check,
+      max_trials=options.recovery_max_trials,
+      roll_back=self._roll_back,
+      report=self._reports.diverged,
+      warn=self._console.warn,
+    )
     history = RecordHistory(self._state, self._read_window)
     write = WriteReport(self._writer)
+    trains = self._mode in TRAINING_MODES
     return Actions(
       after_loop=(
         *([recover] if options.recovery_max_trials >= 0 else []),  # a diverged loop must not be saved or reported
         history,  # into the state, so that the checkpoint of a step holds the row of that step
-        *([self._saver] if self._mode in TRAINING_MODES else []),  # before writing: state matters more than curves
+        *([self._saver] if trains else []),  # before writing: state matters more than curves
         write,
+        *([self._note_time] if trains else []),  # last: it is worth the least
         *train_actions,
       ),
-      after_eval=(history, write, *eval_actions),
-      on_stop=(self._stop_saver.save_what_is_new,) if self._mode in TRAINING_MODES else (),
-      at_end=(self._store.wait, self._plot),
+      after_eval=(history, write, *([self._note_time] if trains else []), *eval_actions),
+      on_stop=(self._stop_saver.save_what_is_new, self._write_time) if trains else (),
+      at_end=(self._wait_for_save, *((self._plot, self._write_time) if trains else ())),
       on_error=(self._writer.flush,),
     )
 
   # ---- Training -----------------------------------------------------------------------------------------------------
 
   def _train_mode(self) -> Mapping[str, Any] | None:
-    fresh = not self._start.resume_or_initialise()
+    self._ledger.load(self._model_dir)
+    with self._phases(Phase.RESTORE):
+      fresh = not self._start.resume_or_initialise()
     self._console.note(self._trainer.train_input.position)
     options, state = self._options, self._state
     self._roll_back.begin()
@@ -264,6 +258,7 @@ class Session:
 
   def _open_writer(self) -> None:
     """Makes what was written agree with the state: nothing of later steps remains."""
+    self._ledger.begin_leg(self._state.step)
     self._writer.open(self._state.step, self._state.host.history.rows)
 
   def _require_metrics(self) -> None:
@@ -287,8 +282,29 @@ class Session:
   def _read_window(self) -> dict[str, Any]:
     return read_window(self._trainer.strategy, self._trainer.report_metrics)
 
+  def _wait_for_save(self) -> None:
+    with self._phases(Phase.SAVE):
+      self._store.wait()
+
+  def _note_time(self, event: Event) -> None:
+    self._ledger.reached(event.step)
+    if event.saves or event.mode == VALIDATION:
+      self._ledger.save(self._model_dir)
+
+  def _write_time(self) -> None:
+    self._ledger.save(self._model_dir)
+    self._console.note(f"time: {self._ledger.summary()}")
+
+  def _build_watchdog(self, hang_secs: float | None) -> Watchdog | None:
+    if hang_secs is None:
+      return None
+    return Watchdog(hang_secs, step=lambda: self._state.step, on_hang=self._reports.hung, clock=self._clock)
+
+  def _watched(self) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if self._watchdog is None else self._watchdog.watching()
+
   def _plot(self) -> None:
-    if self._mode in TRAINING_MODES and len(self._state.host.history):
+    if len(self._state.host.history):
       plot_history(
         self._state.host.history.rows, os.path.join(self._model_dir, "history.png"), os.path.basename(self._model_dir)
       )
@@ -299,39 +315,20 @@ class Session:
     options = self._options
     if self._mode == "continuous_eval":
       self._writer.open(0, ())
-      return self._loop.evaluate_continuously(options.validation_steps, checkpoints=self._new_states())
+      watch = CheckpointWatch(
+        self._state,
+        self._model_dir,
+        final_step=options.train_steps,
+        timeout_secs=options.continuous_eval_timeout,
+        stop=self._stop,
+        warn=self._console.warn,
+        sleep=self._sleep,
+        clock=self._clock,
+      )
+      return self._loop.evaluate_continuously(options.validation_steps, checkpoints=watch)
     self._start.load_for_evaluation()
     self._open_writer()
     return self._loop.evaluate(options.validation_steps)
-
-  def _new_states(self) -> Iterator[int]:
-    """Restores checkpoint after checkpoint as they appear; ends with the final step, or when none came for too long."""
-    final_step = self._options.train_steps
-    for step in new_checkpoints(self._model_dir, after=-1, poll=self._waiting()):
-      prefix = manifest.checkpoint_prefix(self._model_dir, step)
-      try:
-        manifest.verify(prefix)
-        restore_exactly(self._state.checkpoint, prefix, unused_roots=UNUSED_BY_EVALUATION)
-      except (BrokenCheckpoint, CheckpointMismatch, tf.errors.OpError) as error:
-        if tf.io.gfile.exists(manifest.manifest_path(prefix)):
-          raise
-        self._console.warn(f"{prefix} vanished while it was read ({error}); going on with the next one.")
-        continue
-      self._state.host.clear()
-      yield step
-      self._waited_since = self._clock()
-      if step >= final_step:
-        return
-
-  def _waiting(self) -> Iterator[bool]:
-    """Yields True after each wait, and ends after `continuous_eval_timeout` seconds without a new checkpoint."""
-    self._waited_since = self._clock()
-    timeout = self._options.continuous_eval_timeout
-    while timeout is None or self._clock() - self._waited_since < timeout:
-      if self._stop is not None and self._stop.is_set:
-        raise self._stop.preempted(self._state.step)
-      self._sleep(_POLL_SECS)
-      yield True
 
 
 def orbit_action(action: Callable[[Mapping[str, Any]], None]) -> Action:

@@ -145,11 +145,14 @@ class TrainState:
     else:
       self.host.clear()
 
+  def variables(self) -> list[tf.Variable]:
+    """Lists weights, averages and slots."""
+    slots = [] if self.optimizer is None else list(_variables_of(self.optimizer))
+    return [*self.model.variables, *self.ema.averages, *slots]
+
   def finite_variables(self) -> list[tf.Variable]:
     """Lists the variables that must be finite in every checkpoint: weights, averages and slots."""
-    slots = [] if self.optimizer is None else list(_variables_of(self.optimizer))
-    candidates = [*self.model.variables, *self.ema.averages, *slots]
-    return [v for v in candidates if v.dtype.is_floating]
+    return [v for v in self.variables() if v.dtype.is_floating]
 
 
 def _variables_of(optimizer: tf_keras.optimizers.Optimizer) -> list[tf.Variable]:

@@ -8,8 +8,11 @@ TensorFlow is imported when the run starts: help, lists, configs and their error
 
 import json
 import os
+import signal
 import sys
+import time
 from collections.abc import Sequence
+from types import FrameType
 
 from absl import flags
 
@@ -17,6 +20,7 @@ from official_trainer import errors, registry
 from official_trainer.config import checks, describe, loading
 from official_trainer.errors import ConfigError, Problem
 
+_BEGAN = time.monotonic()
 _NAME = "official-trainer"
 _HELP_FLAGS = ("--help", "-help", "-h", "-?", "--helpshort", "--helpfull")
 
@@ -26,6 +30,7 @@ _EXAMPLES = """\
   Change settings:      --params_override=trainer.train_steps=500,runtime.seed=1
   Start the same run:   --config_file=runs/digits/params.yaml --mode=train --model_dir=runs/again
   See what would run:   --experiment=digits/cnn --print_config
+  Look at a step again: --mode=replay --model_dir=runs/digits --replay_step=300
 """
 
 
@@ -88,6 +93,13 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     "Keys in which a run that is continued may differ from its last start, e.g. trainer.train_steps.",
     flag_values=values,
   )
+  flags.DEFINE_integer(
+    "replay_step",
+    None,
+    "With --mode=replay: the update to compute again, by the step after it. Left out: the one that the newest crash "
+    "bundle of model_dir is about.",
+    flag_values=values,
+  )
   flags.DEFINE_bool("list_experiments", False, "Print the names and stop.", flag_values=values)
   flags.DEFINE_bool("print_config", False, "Print every value with its origin and stop.", flag_values=values)
   flags.DEFINE_bool("quiet", False, "Print warnings and errors only.", flag_values=values)
@@ -131,7 +143,14 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> int:
 
 def console_main() -> None:
   """Runs the program with the arguments of the process, and exits with its code."""
+  # Until the run has begun, which saves what it has reached, there is nothing to lose by leaving at once.
+  signal.signal(signal.SIGTERM, _leave_at_once)
   sys.exit(int(main(sys.argv)))
+
+
+def _leave_at_once(number: int, frame: FrameType | None) -> None:
+  print("SIGTERM before the run began, or after its end: ending at once.", file=sys.stderr, flush=True)
+  os._exit(errors.RESTART)
 
 
 def help_text(values: flags.FlagValues, *, full: bool = False) -> str:
@@ -169,7 +188,11 @@ def _run(values: flags.FlagValues) -> int:
     checkpoint=values.checkpoint,
     allow_config_change=values.allow_config_change,
     quiet=values.quiet,
+    began=_BEGAN,
   )
+  if values.mode == checks.REPLAY:
+    print(runner.replay(values.replay_step))
+    return errors.DONE
   result = runner.run()
   if values.mode == "eval":
     # The one mode whose product is numbers: one line for programs, on standard output.
@@ -180,6 +203,12 @@ def _run(values: flags.FlagValues) -> int:
 def _load(values: flags.FlagValues) -> loading.LoadedExperiment:
   """Loads the config; missing flags and wrong settings are reported together."""
   missing = []
+  config_files = values.config_file
+  if values.mode == checks.REPLAY and values.model_dir and not (values.experiment or config_files):
+    # What was run is what is looked at again.
+    config_files = [os.path.join(values.model_dir, "params.yaml")]
+  if values.replay_step is not None and values.mode != checks.REPLAY:
+    missing.append(Problem("--replay_step", "is for --mode=replay."))
   if not values.print_config:
     if values.mode is None:
       missing.append(Problem("--mode", f"must be given: one of {', '.join(checks.MODES)}."))
@@ -190,7 +219,7 @@ def _load(values: flags.FlagValues) -> loading.LoadedExperiment:
   try:
     loaded = loading.load(
       experiment=values.experiment,
-      config_files=values.config_file,
+      config_files=config_files,
       gin_files=values.gin_file,
       gin_params=values.gin_params,
       params_override=values.params_override,

@@ -18,6 +18,7 @@ from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.anchor import Anchor
 from official_trainer.data.padding import Batch
 from official_trainer.data.skipped import SkippedBatches
+from official_trainer.data_wait import DataWait, NoDataWait
 from official_trainer.distribute.compilation import compiled_step, run_options
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.distribute.replicas import (
@@ -74,6 +75,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     *,
     seed: int | None = None,
     stop: StopRequest | None = None,
+    data_wait: DataWait | None = None,
   ):
     """Builds the state and the inputs. Call under the strategy's scope.
 
@@ -89,6 +91,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
       checkpoint_exporter: an object with `maybe_export_checkpoint(checkpoint, logs, step)` and `best_ckpt_logs`.
       seed: the run's seed; None takes `runtime.seed`, or draws one.
       stop: looked at between two steps; once set, `train` returns early and `evaluate` raises EvaluationStopped.
+      data_wait: measures how long training waits for its input.
 
     Raises:
       AttributeError: if the config lacks a part that is needed.
@@ -105,6 +108,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     seed = self._runtime.seed if seed is None else seed
     self._seed = draw_seed() if seed is None else seed
     self._stop = stop
+    self.data_wait = data_wait or NoDataWait()
 
     optimizer, averaging = without_averaging(optimizer)
     self._optimizer = optimizer
@@ -291,7 +295,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
   def train_step(self, iterator: Any) -> None:
     """Does one update. Runs in cross-replica context, traced."""
-    inputs = self.next_train_inputs(iterator)
+    inputs = self.data_wait.timed(lambda: self.next_train_inputs(iterator))
     batch = self._train_input.to_replicas(inputs)
     with self._guard.across_replicas():
       self.strategy.run(self._replica_train_step, args=(batch,), options=self._run_options)

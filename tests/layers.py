@@ -17,10 +17,11 @@ LAYERS = {
   "config": 0, "registry": 0, "errors": 0, "checkout": 0, "cadence": 0,
   "atomic": 0.5,  # the one way to write a file, which every folder of layer 1 may use
   "distribute": 1, "data": 1, "optim": 1, "checkpoint": 1, "metrics": 1, "writers": 1,
-  "random_state": 1, "stop": 1, "signals": 1,
-  "state": 2, "history": 2, "task": 2, "multitask": 2, "run_record": 2,
+  "random_state": 1, "stop": 1, "signals": 1, "phases": 0.5, "time_ledger": 1, "watchdog": 1, "data_wait": 1,
+  "state": 2, "history": 2, "task": 2, "multitask": 2, "run_record": 2, "crash": 2,
   "loop": 3, "trainer": 3, "requirements": 3, "feed": 3, "step_loss": 3, "actions": 3, "export": 3, "inspect": 3,
-  "runner": 4, "session": 4, "start": 4, "rollback": 4, "benchmark": 4, "compat": 4, "testing": 4, "launcher": 4,
+  "runner": 4, "session": 4, "start": 4, "rollback": 4, "run_result": 4, "watch": 4,
+  "crash_reports": 4, "replay": 4, "benchmark": 4, "compat": 4, "testing": 4, "launcher": 4,
   "train": 5, "experiments": 5,
 }  # fmt: skip
 
@@ -28,7 +29,9 @@ LAYERS = {
 FILES = (
   "registry", "errors", "checkout", "cadence", "atomic", "random_state", "state", "history", "task",
   "multitask", "run_record", "loop", "trainer", "feed", "runner", "session", "start", "stop",
-  "signals", "requirements", "step_loss", "rollback", "benchmark", "launcher", "train",
+  "signals", "requirements", "step_loss", "rollback", "phases",
+  "time_ledger", "watchdog", "data_wait", "crash", "crash_reports", "run_result", "watch", "replay",
+  "benchmark", "launcher", "train",
 )  # fmt: skip
 
 # A module imports from lower layers or its own folder. These reach sideways, each for a reason.

@@ -244,7 +244,31 @@ def test_speed_leaves_out_the_first_loop_and_evaluations():
   )
   loop.train_and_evaluate(train_steps=8, eval_interval=2)
   # Every interval of the clock is one second: two steps in each inner loop.
-  assert speeds == [{}, *[{"steps_per_second": 2.0}] * 3]
+  assert speeds == [{}, *[{"steps_per_second": 2.0, "data_wait_share": 0.0}] * 3]
+
+
+def test_waiting_for_data_is_reported_as_a_share_of_training_and_the_first_loop_does_not_count():
+  class Starved(Spy):
+    def __init__(self, *args, **kwargs):
+      super().__init__(*args, **kwargs)
+      self.data_wait = self
+
+    def take(self):
+      return 0.25
+
+  ticks = itertools.count()
+  trainer = small_tasks.build_trainer(trainer_class=Starved)
+  shares, waited = [], []
+  loop = Loop(
+    trainer=trainer,
+    cadence=Cadence(train_steps=8, steps_per_loop=4, checkpoint_interval=2),
+    actions=Actions(after_loop=(lambda event: shares.append(event.timings.get("data_wait_share")),)),
+    clock=lambda: float(next(ticks)),
+    waited=waited.append,
+  )
+  loop.train(8)
+  assert shares == [None, 0.25, None, 0.25]
+  assert waited == [0.25] * 3
 
 
 def test_a_session_leaves_no_config_untouched(tmp_path):

@@ -16,7 +16,7 @@ from official_trainer.errors import ConfigError, TrainingDiverged
 from official_trainer.optim.config import (
   EmaConfig,
 )
-from official_trainer.session import MODES, Session
+from official_trainer.session import RUN_MODES, Session
 from tests import tiny
 
 
@@ -235,7 +235,7 @@ def test_weights_that_are_not_finite_are_never_exported_as_the_best(tmp_path):
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones(tmp_path):
-  with pytest.raises(ConfigError, match=f"must be one of {', '.join(MODES)}, got 'training'"):
+  with pytest.raises(ConfigError, match=f"must be one of {', '.join(RUN_MODES)}, got 'training'"):
     tiny.build(tmp_path, mode="training")
 
 

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from official_trainer import session as session_module
+from official_trainer import watch as watch_module
 from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.best import BestCheckpoint
 from official_trainer.errors import BrokenCheckpoint, CheckpointMismatch, ExitCode, Preempted
@@ -104,7 +105,7 @@ def test_a_checkpoint_that_vanishes_while_it_is_read_is_a_warning(trained, tmp_p
       take(tmp_path, 4)
     return verify(prefix)
 
-  monkeypatch.setattr(session_module.manifest, "verify", vanishing)
+  monkeypatch.setattr(watch_module.manifest, "verify", vanishing)
   evaluated = []
   built = watch(tmp_path, Clock(), evaluated)
   built.run()
@@ -114,14 +115,14 @@ def test_a_checkpoint_that_vanishes_while_it_is_read_is_a_warning(trained, tmp_p
 
 def test_a_checkpoint_that_vanishes_between_verifying_and_restoring_is_a_warning(trained, tmp_path, monkeypatch):
   give(trained, tmp_path, 2, 4, 6)
-  restore = session_module.restore_exactly
+  restore = watch_module.restore_exactly
 
   def vanishing(checkpoint, prefix, **kwargs):
     if prefix.endswith("ckpt-4"):
       take(tmp_path, 4)
     return restore(checkpoint, prefix, **kwargs)
 
-  monkeypatch.setattr(session_module, "restore_exactly", vanishing)
+  monkeypatch.setattr(watch_module, "restore_exactly", vanishing)
   evaluated = []
   watch(tmp_path, Clock(), evaluated).run()
   assert evaluated == [2, 6]

@@ -22,6 +22,7 @@ from official_trainer.config.experiment import ExperimentConfig, TaskConfig
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.arrays import ArraySource
 from official_trainer.data.config import DataConfig
+from official_trainer.data_wait import DataWait
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.optim.config import (
   ConstantLrConfig,
@@ -101,16 +102,17 @@ class TinyTask(Task):
 
 
 class LongTask(TinyTask):
-  """As many training examples as a test needs for one epoch; `poisoned` ones have features that are not finite."""
+  """As many training examples as a test needs for one epoch; the features of `poisoned` ones are `poison`."""
 
   num_examples = 100
   poisoned: tuple[int, ...] = ()
+  poison = np.nan
 
   def build_source(self, params):
     if not params.is_training:
       return super().build_source(params)
     features, labels = examples(self.num_examples)
-    features[list(self.poisoned)] = np.nan
+    features[list(self.poisoned)] = self.poison
     return ArraySource((features, labels))
 
 
@@ -215,6 +217,7 @@ def build(
   config = experiment_config(seed=seed, task=task, train_data=train_data, **trainer)
   seed_everything(seed)
   trains = mode in TRAINING_MODES
+  data_wait = DataWait()
   with tf.distribute.OneDeviceStrategy("CPU:0").scope():
     tiny_task = task_class(config.task)
     built = Trainer(
@@ -225,6 +228,7 @@ def build(
       train=trains,
       evaluate=mode in EVALUATING_MODES,
       stop=stop,
+      data_wait=data_wait,
     )
     if mode != "eval":
       records = built.state.host.best if trains else None

@@ -8,6 +8,7 @@ from absl import logging
 
 from official_trainer.actions.event import Event
 from official_trainer.checkpoint.store import CheckpointStore
+from official_trainer.phases import Enter, Phase, Phases
 from official_trainer.state import TrainState
 
 
@@ -19,6 +20,7 @@ class SaveCheckpoint:
     state: TrainState,
     store: CheckpointStore,
     non_finite_names: Callable[[], list[str]] | None = None,
+    phases: Enter | None = None,
   ):
     """Stores the state and where it goes.
 
@@ -27,10 +29,12 @@ class SaveCheckpoint:
       store: where it is saved.
       non_finite_names: returns the names of variables that hold NaN or infinity; then nothing is saved. None where an
         action before this one has stopped such a run.
+      phases: entered while the run waits for the save.
     """
     self._state = state
     self._store = store
     self._non_finite_names = non_finite_names
+    self._phases = phases or Phases()
 
   def __call__(self, event: Event) -> None:
     if event.saves:
@@ -48,5 +52,5 @@ class SaveCheckpoint:
 
   def save(self) -> None:
     """Saves now, whatever is due."""
-    with self._state.packed():
+    with self._phases(Phase.SAVE), self._state.packed():
       self._store.save(self._state.step)

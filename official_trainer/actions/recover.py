@@ -95,6 +95,7 @@ class Recover:
     *,
     max_trials: int,
     roll_back: RollBack,
+    report: Callable[[TrainingDiverged], None],
     warn: Callable[[str], None],
   ):
     """Stores the parts.
@@ -103,11 +104,13 @@ class Recover:
       check: returns what has diverged, or None.
       max_trials: `trainer.recovery_max_trials`, over all starts of the run.
       roll_back: how to go back.
+      report: told of a divergence that will be gone when the run has gone back.
       warn: shows a line.
     """
     self._check = check
     self._max_trials = max_trials
     self._roll_back = roll_back
+    self._report = report
     self._warn = warn
 
   def __call__(self, event: Event) -> None:
@@ -122,8 +125,10 @@ class Recover:
       return
     window = self._roll_back.window(event.start, event.step)
     tried = self._roll_back.tried()
+    error = TrainingDiverged(event.step, problem, start=event.start, window=window, tried=tried)
     if len(tried) >= self._max_trials:
-      raise TrainingDiverged(event.step, problem, start=event.start, window=window, tried=tried)
+      raise error
+    self._report(error)
     step = self._roll_back.run(window, problem, event.step)
     self._warn(
       f"diverged between steps {event.start} and {event.step}: {problem}. Going back to step {step} and leaving out"

@@ -11,7 +11,7 @@ import tf_keras
 
 from official_trainer.checkpoint.best import BestCheckpoints, build_best_checkpoints
 from official_trainer.config import foreign
-from official_trainer.config.checks import EVALUATING_MODES, MODES, TRAINING_MODES
+from official_trainer.config.checks import EVALUATING_MODES, RUN_MODES, TRAINING_MODES
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.errors import ConfigError
 from official_trainer.loop import Loop
@@ -67,8 +67,8 @@ class ExperimentRunner:
     Raises:
       ConfigError: if the mode is unknown, or a summary manager is given.
     """
-    if mode not in MODES:
-      raise ConfigError.of("mode", f"must be one of {', '.join(MODES)}, got {mode!r}.")
+    if mode not in RUN_MODES:
+      raise ConfigError.of("mode", f"must be one of {', '.join(RUN_MODES)}, got {mode!r}.")
     if summary_manager is not None or eval_summary_manager is not None:
       raise ConfigError.of("summary_manager", "is not supported; pass `train_actions` / `eval_actions` that write.")
     self._strategy = distribution_strategy or tf.distribute.get_strategy()

@@ -10,6 +10,7 @@ from official_trainer.errors import Problem
 FREE = frozenset(
   [
     "runtime.grace_secs",
+    "runtime.hang_secs",
     "trainer.async_checkpoint",
     "trainer.checkpoint_interval",
     "trainer.checkpoints_at",

@@ -14,7 +14,7 @@ Strategy = Literal["off", "one_device", "mirrored", "multi_worker_mirrored", "tp
 class RuntimeConfig:
   """Devices, precision, compilation and the seed of a run. Read once, at the start.
 
-  `seed`, `grace_secs` and `num_virtual_devices` are additions to Model Garden's fields.
+  `seed`, `grace_secs`, `hang_secs` and `num_virtual_devices` are additions to Model Garden's fields.
   """
 
   distribution_strategy: Strategy = setting(
@@ -80,6 +80,11 @@ class RuntimeConfig:
     10.0,
     "Seconds a run may live after SIGTERM or Ctrl-C: it saves and ends. Where one step or a compilation outlasts them, "
     "it ends with the checkpoint that was committed last.",
+  )
+  hang_secs: AboveZero | None = setting(
+    600.0,
+    "Seconds without a step after which a run counts as hanging: it writes all stacks and ends with code 43. At least "
+    "20 times the longest step so far, and six times as long for all that is not training. None: it may hang for ever.",
   )
   num_virtual_devices: Positive | None = setting(
     None,

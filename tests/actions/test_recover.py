@@ -21,7 +21,7 @@ class Journal:
 
   def __init__(self, tried=()):
     self.texts = list(tried)
-    self.runs = []
+    self.notes = []
 
   def tried(self):
     return self.texts
@@ -30,12 +30,18 @@ class Journal:
     return start + 100, end + 100
 
   def run(self, window, what, step):
-    self.runs.append((window, what, step))
+    self.notes.append(("went back", window, what, step))
     return 4
 
 
-def recover(journal, max_trials, said=None):
-  return Recover(check(), max_trials=max_trials, roll_back=journal, warn=[].append if said is None else said.append)
+def recover(journal, max_trials):
+  return Recover(
+    check(),
+    max_trials=max_trials,
+    roll_back=journal,
+    report=lambda error: journal.notes.append(("reported", error.step, error.window)),
+    warn=lambda text: journal.notes.append(("warned", text)),
+  )
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
@@ -58,7 +64,7 @@ def test_a_healthy_loop_passes():
   journal = Journal()
   recover(journal, 1)(event(1.0))
   recover(journal, 1)(event(None))
-  assert journal.runs == []
+  assert journal.notes == []
 
 
 def test_weights_that_are_not_finite_are_named():
@@ -78,13 +84,18 @@ def test_weights_are_looked_at_where_something_is_saved_or_after_every_loop(ever
 
 
 def test_a_diverged_run_goes_back_and_the_loop_is_discarded():
-  journal, said = Journal(tried=["once"]), []
+  journal = Journal(tried=["once"])
   with pytest.raises(LoopDiscarded):
-    recover(journal, 2, said)(event(math.nan))
-  assert journal.runs == [((108, 110), "the training loss is nan", 10)]
-  assert said == [
-    "diverged between steps 8 and 10: the training loss is nan. Going back to step 4 and leaving out batches 108 to 109"
-    " (attempt 2 of 2)."
+    recover(journal, 2)(event(math.nan))
+  # The report is made while the state is still the diverged one.
+  assert journal.notes == [
+    ("reported", 10, (108, 110)),
+    ("went back", (108, 110), "the training loss is nan", 10),
+    (
+      "warned",
+      "diverged between steps 8 and 10: the training loss is nan. Going back to step 4 and leaving out"
+      " batches 108 to 109 (attempt 2 of 2).",
+    ),
   ]
 
 
@@ -101,4 +112,4 @@ def test_a_run_that_may_not_go_back_ends_with_step_window_and_what_was_tried(max
     "Started again, the run goes on from the last good checkpoint. To step over these batches add",
     "[108, 110] to task.train_data.skip_steps; trainer.recovery_max_trials makes the run do so by itself.",
   ]
-  assert journal.runs == []
+  assert journal.notes == []

@@ -20,7 +20,7 @@ from official_trainer.compat.model_garden import (
 from official_trainer.errors import ConfigError
 from official_trainer.loop import Loop
 from official_trainer.run_record import load_record
-from official_trainer.session import MODES
+from official_trainer.session import RUN_MODES
 from tests import tiny
 
 
@@ -196,7 +196,7 @@ def test_an_evaluation_loads_the_newest_checkpoint(tmp_path, capsys):
 
 
 def test_an_unknown_mode_is_refused(tmp_path):
-  with pytest.raises(ConfigError, match=f"must be one of {', '.join(MODES)}, got 'training'"):
+  with pytest.raises(ConfigError, match=f"must be one of {', '.join(RUN_MODES)}, got 'training'"):
     run_ours(tmp_path, "training")
 
 

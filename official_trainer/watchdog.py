@@ -1,0 +1,119 @@
+"""Ends a run that hangs, instead of letting a cluster pay for it until somebody looks."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from official_trainer.phases import Phase
+
+# Compiling, evaluating, saving and restoring take far longer than steps, and nobody has seen how long before.
+_WIDE = 6
+# How many times as long as the longest so far something may take.
+_SLACK = 20
+_LOOKS = 20
+
+
+class Watchdog:
+  """Notices when nothing has moved for too long.
+
+  While it trains, a run moves when its step does; in every other phase, when a phase begins or ends. What is too long
+  comes from what was seen: `_SLACK` times the longest wait between two steps, or the longest phase of that kind, and at
+  least the time that the config gives (outside training `_WIDE` times that).
+  """
+
+  def __init__(
+    self,
+    hang_secs: float,
+    *,
+    step: Callable[[], int],
+    on_hang: Callable[[Phase, float, int], None],
+    clock: Callable[[], float] = time.monotonic,
+  ):
+    """Stores its arguments; `watching` starts the threads.
+
+    Args:
+      hang_secs: `runtime.hang_secs`.
+      step: reads the number of completed updates. Called from a thread of its own, which may wait for the devices.
+      on_hang: told, from a thread and once, the phase, for how many seconds nothing has moved, and the last step seen.
+      clock: returns seconds.
+    """
+    self._hang_secs = hang_secs
+    self._step = step
+    self._on_hang = on_hang
+    self._clock = clock
+    self._lock = threading.Lock()
+    self._open: list[Phase] = []
+    self._moved_at = clock()
+    self._last_step: int | None = None
+    self._longest: dict[Phase, float] = {}
+    self._finished = threading.Event()
+
+  @contextlib.contextmanager
+  def watching(self) -> Iterator[None]:
+    """Watches the body."""
+    threads = [
+      threading.Thread(target=self._repeat, args=(work,), daemon=True, name=name)
+      for name, work in (("watchdog", self._look_and_tell), ("watchdog-step", self.look_at_step))
+    ]
+    for thread in threads:
+      thread.start()
+    try:
+      yield
+    finally:
+      self._finished.set()
+      threads[0].join()  # The other one may wait for a device that hangs.
+
+  @contextlib.contextmanager
+  def phase(self, phase: Phase) -> Iterator[None]:
+    """Watches the body as this phase."""
+    with self._lock:
+      self._open.append(phase)
+      began = self._moved_at = self._clock()
+    try:
+      yield
+    finally:
+      with self._lock:
+        self._open.pop()
+        self._moved_at = self._clock()
+        if phase is not Phase.TRAIN:
+          self._note(phase, self._moved_at - began)
+
+  def look_at_step(self) -> None:
+    """Notes whether the step has moved."""
+    step = self._step()
+    with self._lock:
+      if step == self._last_step:
+        return
+      now = self._clock()
+      if self._last_step is not None and self._open[-1:] == [Phase.TRAIN]:
+        self._note(Phase.TRAIN, now - self._moved_at)
+      self._last_step, self._moved_at = step, now
+
+  def stuck_for(self) -> tuple[Phase, float] | None:
+    """Returns the phase and the seconds since anything moved, if those are too many."""
+    with self._lock:
+      if not self._open:
+        return None
+      phase = self._open[-1]
+      still = self._clock() - self._moved_at
+      return (phase, still) if still > self._allowed(phase) else None
+
+  def _allowed(self, phase: Phase) -> float:
+    least = self._hang_secs if phase is Phase.TRAIN else self._hang_secs * _WIDE
+    return max(least, self._longest.get(phase, 0.0) * _SLACK)
+
+  def _note(self, phase: Phase, secs: float) -> None:
+    self._longest[phase] = max(secs, self._longest.get(phase, 0.0))
+
+  def _look_and_tell(self) -> None:
+    stuck = self.stuck_for()
+    if stuck is not None:
+      self._finished.set()
+      self._on_hang(*stuck, self._last_step or 0)
+
+  def _repeat(self, work: Callable[[], None]) -> None:
+    while not self._finished.wait(self._hang_secs / _LOOKS):
+      work()
