@@ -95,6 +95,20 @@ class BrokenCheckpoint(ValueError):
   """A checkpoint's files are not what its manifest says, or there is nothing whole to go on from."""
 
 
+class NotWritten(OSError):
+  """A file of a run could not be written: a full disk, a read-only folder, a limit.
+
+  Attributes:
+    path: the file, or the prefix of a checkpoint's files.
+    reason: what the file system says, e.g. "No space left on device".
+  """
+
+  def __init__(self, path: str, reason: str):
+    self.path = path
+    self.reason = reason
+    super().__init__(f"{path} could not be written: {reason}.")
+
+
 class TrainingDiverged(RuntimeError):
   """Training produced something that must not be saved or reported as a result.
 

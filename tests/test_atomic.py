@@ -1,6 +1,5 @@
+import errno
 import os
-import resource
-import signal
 import subprocess
 import sys
 
@@ -8,6 +7,8 @@ import pytest
 import tensorflow as tf
 
 from official_trainer import atomic
+from official_trainer.errors import NotWritten
+from official_trainer.testing import faults
 
 
 def read(path):
@@ -53,24 +54,55 @@ def test_a_file_at_the_root_of_a_remote_file_system_makes_no_local_folder(tmp_pa
 def test_a_write_that_fails_leaves_the_old_file_and_no_temporary_one(tmp_path):
   path = tmp_path / "history.jsonl"
   atomic.write_text(path, "old")
-  soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-  ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))  # As a disk that is full after 1,000 bytes.
-  try:
-    with pytest.raises(tf.errors.OpError):
-      atomic.write_bytes(path, b"x" * 1_000_000)
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    signal.signal(signal.SIGXFSZ, ignored)
+  with faults.full_disk(free_bytes=1_000), pytest.raises(NotWritten, match="history.jsonl could not be written: File"):
+    atomic.write_bytes(path, b"x" * 1_000_000)
   assert path.read_text() == "old"
   assert os.listdir(tmp_path) == ["history.jsonl"]
 
 
 def test_a_rename_that_fails_leaves_no_temporary_file(tmp_path):
   (tmp_path / "taken" / "inside").mkdir(parents=True)
-  with pytest.raises(tf.errors.OpError):
+  with pytest.raises(NotWritten, match="taken could not be written: Is a directory"):
     atomic.write_text(tmp_path / "taken", "x")
   assert os.listdir(tmp_path) == ["taken"]
+
+
+@pytest.mark.parametrize(
+  ("error", "reason"),
+  [
+    (OSError(errno.ENOSPC, "No space left on device", "a"), "No space left on device"),
+    (OSError("no number"), "no number"),
+    (tf.errors.ResourceExhaustedError(None, None, "runs/a;b/x.tmp; No space left on device"), "No space left on device"),
+    (
+      tf.errors.OutOfRangeError(None, None, "{{function_node a}} runs/part-0; File too large [Op:SaveV2]"),
+      "File too large",
+    ),
+    (tf.errors.UnavailableError(None, None, "the store is gone\ntrace"), "the store is gone"),
+  ],
+)
+def test_the_words_of_the_file_system_are_kept_and_the_file_is_named(error, reason):
+  with pytest.raises(NotWritten) as found, atomic.writing("runs/a/x"):
+    raise error
+  assert (found.value.path, found.value.reason) == ("runs/a/x", reason)
+  assert str(found.value) == f"runs/a/x could not be written: {reason}."
+  assert found.value.__cause__ is error
+
+
+def test_other_errors_and_those_with_a_name_pass():
+  with pytest.raises(ZeroDivisionError), atomic.writing("a"):
+    raise ZeroDivisionError
+  with pytest.raises(NotWritten, match="^b could not"), atomic.writing("a"):
+    raise NotWritten("b", "full")
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path, remote):
+  folder = "ram://atomic-leftovers" if remote else str(tmp_path)
+  for name in (".run.json.tmp-12", ".history.jsonl.tmp-9", "run.json", ".hidden", "a.tmp-1", ".run.json.tmp-x"):
+    atomic.write_text(f"{folder}/{name}", "x")
+  atomic.remove_leftovers(folder)
+  assert sorted(tf.io.gfile.listdir(folder)) == [".hidden", ".run.json.tmp-x", "a.tmp-1", "run.json"]
+  atomic.remove_leftovers(f"{folder}/nowhere")
 
 
 def test_what_is_not_text_is_refused_before_anything_is_touched(tmp_path):
@@ -82,6 +114,8 @@ def test_what_is_not_text_is_refused_before_anything_is_touched(tmp_path):
 _WRITE_FOR_EVER = """
 import itertools, sys
 from official_trainer import atomic
+from official_trainer.errors import NotWritten
+from official_trainer.testing import faults
 for index in itertools.count():
   atomic.write_text(sys.argv[1], f"{index}\\n" * (1 + index * 997 % 20_000))
   print(flush=True)

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from official_trainer.atomic import write_text
+from official_trainer.atomic import remove_leftovers, write_text, writing
 from official_trainer.checkpoint.state_file import read_state_file, write_state_file
 from official_trainer.config.trainer import BestCheckpointConfig, TrainerConfig
 from official_trainer.config.trainer import comparison as resolved_comparison
@@ -133,6 +133,7 @@ class BestCheckpoint:
 
     Raises:
       KeyError: if the metric is not among the logs.
+      NotWritten: if the file system refuses. The best so far then stays what it was.
     """
     value = lookup(eval_logs, self._metric_name)
     if value is None:
@@ -150,8 +151,9 @@ class BestCheckpoint:
       return False
     # A step that is evaluated again, after a restart, replaces its own files, each by rename: the record may name them.
     prefix = os.path.join(self._export_dir, f"{_NAME}-{int(global_step)}")
-    tf.io.gfile.makedirs(self._export_dir)
-    tf.train.Checkpoint(model=checkpoint.model).write(prefix)
+    with writing(prefix):
+      tf.io.gfile.makedirs(self._export_dir)
+      tf.train.Checkpoint(model=checkpoint.model).write(prefix)
     record = {**_scalars(eval_logs), _STEP_KEY: int(global_step), _FILE_KEY: os.path.basename(prefix)}
     write_text(os.path.join(self._export_dir, _RECORD), json.dumps(record, indent=2, sort_keys=True) + "\n")
     self._records[self._key] = record
@@ -161,6 +163,7 @@ class BestCheckpoint:
     return True
 
   def _remove_all_but(self, prefix: str) -> None:
+    remove_leftovers(self._export_dir)
     keep = os.path.basename(prefix)
     for name in tf.io.gfile.listdir(self._export_dir):
       stem = name.rsplit(".", 1)[0]

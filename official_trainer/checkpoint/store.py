@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from official_trainer.atomic import write_text
+from official_trainer.atomic import remove_leftovers, write_text, writing
 from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.foreign import is_foreign, newest_foreign
 from official_trainer.checkpoint.restoring import restore_exactly
@@ -57,6 +57,7 @@ class CheckpointStore:
     self._asynchronous = asynchronous
     self._facts = dict(facts or {})
     self._saved_step: int | None = None
+    self._in_background: str | None = None  # The prefix of an asynchronous save that nobody has waited for.
 
   @property
   def directory(self) -> str:
@@ -81,32 +82,42 @@ class CheckpointStore:
       The prefix, DIRECTORY/ckpt-STEP.
 
     Raises:
-      tf.errors.OpError, OSError: of this save, or of an earlier asynchronous one.
+      NotWritten: if the file system refused this save, or an earlier asynchronous one.
     """
     prefix = manifest.checkpoint_prefix(self._directory, step)
-    tf.io.gfile.makedirs(self._directory)
     options = tf.train.CheckpointOptions(
       enable_async=self._asynchronous,
       experimental_write_callbacks=[functools.partial(self._commit, step)],
     )
-    self._checkpoint.write(prefix, options=options)
+    # What an asynchronous save raises now is the error of the one before.
+    before, self._in_background = self._in_background, None
+    with writing(before or prefix):
+      tf.io.gfile.makedirs(self._directory)
+      self._checkpoint.write(prefix, options=options)
+    self._in_background = prefix if self._asynchronous else None
     self._saved_step = step
     return prefix
 
   def wait(self) -> None:
-    """Blocks until an asynchronous save has been committed; raises what it raised."""
-    if not self._asynchronous:
+    """Blocks until an asynchronous save has been committed.
+
+    Raises:
+      NotWritten: if the file system refused it.
+    """
+    prefix, self._in_background = self._in_background, None
+    if prefix is None:
       return
-    self._checkpoint.sync()
-    # `sync` keeps the background thread's error for the next save, which after the last one never comes.
-    background = self._checkpoint._async_checkpointer_impl  # noqa: SLF001  # There is no public way to ask.
-    if background is not None:
-      background._check_async_thread_error()  # noqa: SLF001
+    with writing(prefix):
+      self._checkpoint.sync()
+      # `sync` keeps the background thread's error for the next save, which after the last one never comes.
+      background = self._checkpoint._async_checkpointer_impl  # noqa: SLF001  # There is no public way to ask.
+      if background is not None:
+        background._check_async_thread_error()  # noqa: SLF001
 
   def restore_latest(self) -> int | None:
     """Restores the newest checkpoint that is whole; sets broken ones aside, aloud.
 
-    Call under the strategy's scope. Files of saves that were never committed are removed.
+    Call under the strategy's scope. Files of writes that were never finished are removed.
 
     Returns:
       The restored step, or None if the folder holds no checkpoint. The caller unpacks the state.
@@ -116,6 +127,7 @@ class CheckpointStore:
       BrokenCheckpoint: if there are checkpoints and not one is whole. Nothing is changed then: starting again from
         nothing is for the user to decide.
     """
+    remove_leftovers(self._directory)
     broken: list[str] = []
     for step in reversed(self.steps()):
       prefix = manifest.checkpoint_prefix(self._directory, step)

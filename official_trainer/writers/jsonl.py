@@ -113,13 +113,15 @@ class _Lines:
   def append(self, line: str) -> None:
     if self._file is None:
       raise RuntimeError(f"{self._path} is not open. Call `open(step, rows)` before anything is written.")
-    self._file.write(f"{line}\n".encode())
-    self._file.flush()
+    with atomic.writing(self._path):
+      self._file.write(f"{line}\n".encode())
+      self._file.flush()
 
   def close(self) -> None:
     file, self._file = self._file, None
     if file is not None:
-      file.close()
+      with atomic.writing(self._path):
+        file.close()
 
 
 def _history_line(step: int, mode: str, metrics: Mapping[str, float]) -> str:

@@ -14,6 +14,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from official_trainer import atomic
 from official_trainer.writers.base import Rows, Writer, numbers
 
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
@@ -115,9 +116,10 @@ class _EventFile:
   def __init__(self, folder: str, clock: Callable[[], float], *, stale_from: int):
     newest = _newest_stamp(folder)
     stamp = int(clock()) if newest is None else max(int(clock()), newest + 1)
-    tf.io.gfile.makedirs(folder)
-    name = f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}"
-    self._records = RecordWriter(tf.io.gfile.GFile(os.path.join(folder, name), "wb"))
+    self._path = os.path.join(folder, f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}")
+    with atomic.writing(self._path):
+      tf.io.gfile.makedirs(folder)
+    self._records = RecordWriter(tf.io.gfile.GFile(self._path, "wb"))
     self._clock = clock
     self.add(file_version="brain.Event:2")
     if newest is not None:
@@ -130,13 +132,16 @@ class _EventFile:
   def add(self, **fields) -> None:
     """Appends an `Event` with these fields and the present wall time."""
     event = event_pb2.Event(wall_time=self._clock(), **fields)
-    self._records.write(event.SerializeToString())
+    with atomic.writing(self._path):
+      self._records.write(event.SerializeToString())
 
   def flush(self) -> None:
-    self._records.flush()
+    with atomic.writing(self._path):
+      self._records.flush()
 
   def close(self) -> None:
-    self._records.close()
+    with atomic.writing(self._path):
+      self._records.close()
 
 
 def _newest_stamp(folder: str) -> int | None:
