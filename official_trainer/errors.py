@@ -108,6 +108,9 @@ class NotWritten(OSError):
     self.reason = reason
     super().__init__(f"{path} could not be written: {reason}.")
 
+  def __reduce__(self) -> tuple[type, tuple[str, str]]:
+    return type(self), (self.path, self.reason)
+
 
 class TrainingDiverged(RuntimeError):
   """Training produced something that must not be saved or reported as a result.

@@ -136,6 +136,8 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> int:
     errors.Preempted,
   ) as error:
     return _fail(error)
+  except errors.NotWritten as error:
+    return _fail(error, _what_is_left(values))
   except KeyboardInterrupt:
     print("interrupted", file=sys.stderr)
     return errors.INTERRUPTED
@@ -235,8 +237,17 @@ def _load(values: flags.FlagValues) -> loading.LoadedExperiment:
   return loaded
 
 
-def _fail(error: BaseException) -> int:
-  print(f"{type(error).__name__}: {error}", file=sys.stderr)
+def _what_is_left(values: flags.FlagValues) -> str:
+  """Says from where the same command will go on, once the run can write again."""
+  from official_trainer.checkpoint.manifest import committed_steps  # TensorFlow is there: it failed to write.
+
+  steps = committed_steps(values.model_dir)
+  left = f"The newest checkpoint is that of step {steps[-1]}." if steps else "No checkpoint was saved yet."
+  return f" {left} Free space, or make the folder writable, and give the same command again."
+
+
+def _fail(error: BaseException, then: str = "") -> int:
+  print(f"{type(error).__name__}: {error}{then}", file=sys.stderr)
   return errors.exit_code(error)
 
 

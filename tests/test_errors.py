@@ -49,6 +49,7 @@ def test_an_origin_says_layer_file_and_line(origin, text):
     (errors.Preempted(7, "SIGTERM"), 42),
     (errors.Preempted(7, "Ctrl-C", errors.INTERRUPTED), 130),
     (KeyboardInterrupt(), 130),
+    (errors.NotWritten("run.json", "full"), 1),
     (OSError(), 1),
   ],
 )
@@ -63,6 +64,7 @@ def test_every_error_has_its_exit_code(error, code):
     errors.TrainingDiverged(7, "loss is nan"),
     errors.TrainingDiverged(7, "loss is nan", start=4, window=(6, 9), tried=["once"]),
     errors.Preempted(7, "SIGTERM"),
+    errors.NotWritten("run.json", "full"),
   ],
 )
 def test_errors_survive_the_way_to_another_process(error):

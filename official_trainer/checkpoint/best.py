@@ -57,7 +57,7 @@ class BestCheckpoint:
 
   The folder holds a model-only checkpoint (`tf.train.Checkpoint(model=...)`), with the weights as they were evaluated,
   and `info.json` with the metrics of that evaluation. The weights are written first, the record second by rename, and
-  the previous best is deleted last.
+  the previous best is deleted last. What an export that was cut off has left there is removed at the first evaluation.
   """
 
   def __init__(
@@ -87,6 +87,7 @@ class BestCheckpoint:
     self._key = key or os.path.basename(os.path.normpath(export_dir))
     self._metric_name = metric_name
     self._comparison = resolved_comparison(metric_name, comparison)
+    self._is_tidy = False
     self._records = {} if records is None else records
     if records is None and (record := read_record(export_dir)):
       self._records[self._key] = record
@@ -141,6 +142,7 @@ class BestCheckpoint:
         f"the metric {self._metric_name!r} of the best checkpoint is not reported."
         f" Reported: {', '.join(names_of(eval_logs))}."
       )
+    self._tidy()
     if not is_better(value, self.best_value, self._comparison):
       return False
     if names := _non_finite_names(checkpoint.model):
@@ -162,8 +164,16 @@ class BestCheckpoint:
     logging.info("New best %s = %s at step %d, exported to %s.", self._metric_name, value, global_step, prefix)
     return True
 
-  def _remove_all_but(self, prefix: str) -> None:
+  def _tidy(self) -> None:
+    """Removes, once, what another process did not finish to write."""
+    if self._is_tidy or not tf.io.gfile.isdir(self._export_dir):
+      return
     remove_leftovers(self._export_dir)
+    if (best := self.best_ckpt_path) is not None:
+      self._remove_all_but(best)
+    self._is_tidy = True
+
+  def _remove_all_but(self, prefix: str) -> None:
     keep = os.path.basename(prefix)
     for name in tf.io.gfile.listdir(self._export_dir):
       stem = name.rsplit(".", 1)[0]

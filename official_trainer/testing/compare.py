@@ -17,8 +17,9 @@ from official_trainer.checkpoint.stored import VALUE
 _HISTORY = "history.jsonl"
 _RECORD = "info.json"
 _HOST = f"host{VALUE}"
-# Describes the Python objects that were saved, not a value of theirs.
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# The first describes the Python objects that were saved, not a value of theirs; the second is TensorFlow's own count of
+# saves, which only asynchronous ones write.
+_NOT_OF_THE_RUN = ("_CHECKPOINTABLE_OBJECT_GRAPH", f"save_counter{VALUE}")
 
 Path = str | os.PathLike[str]
 
@@ -117,7 +118,7 @@ def _tensors(prefix: str) -> dict[str, np.ndarray]:
     if key == _HOST:
       host = json.loads(reader.get_tensor(key))
       values |= {f"host/{name}": np.asarray(json.dumps(value), object) for name, value in host.items()}
-    elif key != _OBJECT_GRAPH:
+    elif key not in _NOT_OF_THE_RUN:
       value = reader.get_tensor(key)
       values[key] = np.asarray(value, object if isinstance(value, bytes) else None)
   return values

@@ -7,6 +7,7 @@ import os
 import random
 import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,12 +34,19 @@ def read_only(folder: str | os.PathLike[str]) -> Iterator[None]:
       for path, mode in before:
         path.chmod(mode)
     return
-  _mount("--bind", str(folder), str(folder))
-  try:
-    _mount("-o", "remount,bind,ro", str(folder))
+  with tempfile.TemporaryDirectory() as aside, contextlib.ExitStack() as mounted:
+    # Aside first: what is mounted over the folder is read-only from the beginning.
+    _mount("--bind", str(folder), aside)
+    mounted.callback(_unmount, aside)
+    _mount("-o", "remount,bind,ro", aside)
+    _mount("--bind", aside, str(folder))
+    mounted.callback(_unmount, str(folder))
     yield
-  finally:
-    subprocess.run(["umount", "--lazy", str(folder)], check=True, capture_output=True)
+
+
+def _unmount(folder: str) -> None:
+  # Lazily: a file that is open in it must not keep the folder as it is.
+  subprocess.run(["umount", "--lazy", folder], check=True, capture_output=True)
 
 
 def _mount(*arguments: str) -> None:

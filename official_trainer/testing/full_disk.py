@@ -33,7 +33,7 @@ def full_disk(
   on device"; TensorFlow raises OutOfRangeError for the one and ResourceExhaustedError for the other.
 
   Args:
-    files: only writes to files whose name matches this pattern, such as "history.jsonl" or "ckpt-4.*", fail. Seen are
+    files: only writes, of at least a byte, to files whose name matches this pattern, such as "history.jsonl" or "ckpt-4.*", fail. Seen are
       what goes through `tf.io.gfile`, under its final name where it is written under a temporary one, and checkpoints,
       whose data and index are one write, "ckpt-4.data". None: every write of this process fails, its logs included if
       they go to a file.
@@ -83,7 +83,7 @@ def _writes_seen(fault: Fault, is_hit: Callable[[str], bool], free_bytes: int) -
     def limited_write(file: Any, content: Any) -> None:
       path = os.fspath(file.name)
       with _LIMIT:
-        if not is_hit(_final_name(path)):
+        if not content or not is_hit(_final_name(path)):
           original(file, content)
           return
         failed.add(file)
@@ -97,13 +97,18 @@ def _writes_seen(fault: Fault, is_hit: Callable[[str], bool], free_bytes: int) -
 
     return limited_write
 
+  def flush(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    def flush_alone(file: Any) -> None:
+      with _LIMIT:
+        original(file)
+
+    return flush_alone
+
   def close(original: Callable[[Any], None]) -> Callable[[Any], None]:
     def limited_close(file: Any) -> None:
-      if file not in failed:
-        original(file)
-        return
-      failed.discard(file)
-      with _limited(free_bytes):  # Closing writes what is still in the buffer.
+      # Closing writes what is still in the buffer.
+      with _limited(free_bytes) if file in failed else _LIMIT:
+        failed.discard(file)
         original(file)
 
     return limited_close
@@ -120,6 +125,7 @@ def _writes_seen(fault: Fault, is_hit: Callable[[str], bool], free_bytes: int) -
 
   with (
     patched(tf.io.gfile.GFile, "write", write),
+    patched(tf.io.gfile.GFile, "flush", flush),
     patched(tf.io.gfile.GFile, "close", close),
     patched(MultiDeviceSaver, "save", save),
   ):

@@ -108,8 +108,8 @@ def test_a_disk_that_was_not_full_for_anything_is_an_error(tmp_path):
 
 
 def test_afterwards_files_are_written_as_before(tmp_path):
-  methods = [vars(tf.io.gfile.GFile).get(name) for name in ("write", "close")]
+  methods = [vars(tf.io.gfile.GFile).get(name) for name in ("write", "flush", "close")]
   with pytest.raises(tf.errors.OutOfRangeError), faults.full_disk("a"):
     write(tmp_path / "a")
-  assert [vars(tf.io.gfile.GFile).get(name) for name in ("write", "close")] == methods
+  assert [vars(tf.io.gfile.GFile).get(name) for name in ("write", "flush", "close")] == methods
   assert tempfile.TemporaryFile().write(TEXT) == 100
