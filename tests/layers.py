@@ -41,6 +41,7 @@ SIDEWAYS = {
     "actions",
   ): "the loop hands its actions an Event (actions/event.py); none imports the loop",
   ("compat", "runner"): "run_experiment writes the files that Runner writes",
+  ("testing", "runner"): "assert_resumes_exactly starts an experiment as the command line does",
   ("compat", "session"): "run_experiment turns Model Garden's arguments into a Session",
 }
 

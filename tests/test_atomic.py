@@ -72,7 +72,7 @@ def test_a_rename_that_fails_leaves_no_temporary_file(tmp_path):
   [
     (OSError(errno.ENOSPC, "No space left on device", "a"), "No space left on device"),
     (OSError("no number"), "no number"),
-    (tf.errors.ResourceExhaustedError(None, None, "runs/a;b/x.tmp; No space left on device"), "No space left on device"),
+    (tf.errors.ResourceExhaustedError(None, None, "runs/a;b/x.tmp; Quota exceeded"), "Quota exceeded"),
     (
       tf.errors.OutOfRangeError(None, None, "{{function_node a}} runs/part-0; File too large [Op:SaveV2]"),
       "File too large",

@@ -20,6 +20,7 @@ MODULES = [
   "official_trainer",
   "official_trainer.errors",
   "official_trainer.registry",
+  "official_trainer.testing",
   "official_trainer.train",
   "official_trainer.config.loading",
   "official_trainer.config.describe",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
   from official_trainer.testing.compare import differences
-  from official_trainer.testing.resume import ResumeNotExact, assert_resumes_exactly
   from official_trainer.testing.fault import FaultDidNotHappen, SimulatedCrash
+  from official_trainer.testing.resume import ResumeNotExact, assert_resumes_exactly
 
 _HOMES = {
   "FaultDidNotHappen": "official_trainer.testing.fault",

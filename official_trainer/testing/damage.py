@@ -24,15 +24,8 @@ def read_only(folder: str | os.PathLike[str]) -> Iterator[None]:
   """
   folder = Path(folder).resolve()
   if os.geteuid() != 0:
-    paths = [folder, *folder.rglob("*")]
-    before = [(path, stat.S_IMODE(path.stat().st_mode)) for path in paths]
-    for path, mode in reversed(before):
-      path.chmod(mode & ~0o222)
-    try:
+    with _without_rights(folder):
       yield
-    finally:
-      for path, mode in before:
-        path.chmod(mode)
     return
   with tempfile.TemporaryDirectory() as aside, contextlib.ExitStack() as mounted:
     # Aside first: what is mounted over the folder is read-only from the beginning.
@@ -47,6 +40,22 @@ def read_only(folder: str | os.PathLike[str]) -> Iterator[None]:
 def _unmount(folder: str) -> None:
   # Lazily: a file that is open in it must not keep the folder as it is.
   subprocess.run(["umount", "--lazy", folder], check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def _without_rights(folder: Path) -> Iterator[None]:
+  before: list[tuple[Path, int]] = []
+  try:
+    for path in sorted([folder, *folder.rglob("*")], reverse=True):  # A folder after what is in it.
+      with contextlib.suppress(FileNotFoundError):  # Another thread may be at work in it.
+        mode = stat.S_IMODE(path.stat().st_mode)
+        path.chmod(mode & ~0o222)
+        before.append((path, mode))
+    yield
+  finally:
+    for path, mode in reversed(before):
+      with contextlib.suppress(FileNotFoundError):
+        path.chmod(mode)
 
 
 def _mount(*arguments: str) -> None:

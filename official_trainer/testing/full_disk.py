@@ -33,10 +33,10 @@ def full_disk(
   on device"; TensorFlow raises OutOfRangeError for the one and ResourceExhaustedError for the other.
 
   Args:
-    files: only writes, of at least a byte, to files whose name matches this pattern, such as "history.jsonl" or "ckpt-4.*", fail. Seen are
-      what goes through `tf.io.gfile`, under its final name where it is written under a temporary one, and checkpoints,
-      whose data and index are one write, "ckpt-4.data". None: every write of this process fails, its logs included if
-      they go to a file.
+    files: only writes, of at least a byte, to files whose name matches this pattern, such as "history.jsonl" or
+      "ckpt-4.*", fail. Seen are what goes through `tf.io.gfile`, under its final name where it is written under a
+      temporary one, and checkpoints, whose data and index are one write, "ckpt-4.data". None: every write of this
+      process fails, its logs included if they go to a file.
     after: how many of these writes go well first.
     times: how many fail; None: all until the context is left.
     free_bytes: how much of each failing write still fits.

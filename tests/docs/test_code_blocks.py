@@ -48,6 +48,16 @@ def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
+def test_the_tests_of_the_first_task_pass_as_their_page_says(tmp_path):
+  page = pages.ROOT / "docs/how_to/test_your_task.md"
+  pages.write_files(pages.ROOT / "docs/how_to/new_task.md", tmp_path)
+  pages.write_files(page, tmp_path)
+  for block in pages.blocks(page, "shell"):
+    assert " 1 passed" in run("bash", "-euc", block.text, cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
 def test_the_first_task_trains_as_its_page_says(tmp_path):
   page = pages.ROOT / "docs/how_to/new_task.md"
   pages.write_files(page, tmp_path)

@@ -165,6 +165,13 @@ def test_the_files_of_a_new_experiment_import_no_tensorflow(reader):
   subprocess.run([sys.executable, "-c", code], cwd=reader, check=True)
 
 
+def test_the_proof_that_a_task_resumes_exactly_has_fewer_than_thirty_lines():
+  page = pages.ROOT / "docs/how_to/test_your_task.md"
+  (proof,) = [block for block in pages.blocks(page, "python") if block.file == "test_flowers.py"]
+  assert "assert_resumes_exactly" in proof.text
+  assert proof.text.count("\n") < 30
+
+
 def test_the_first_task_has_fewer_than_forty_lines():
   (task,) = [b for b in pages.blocks(pages.ROOT / "docs/how_to/new_task.md", "python") if b.file == "flowers/task.py"]
   assert task.text.count("\n") < 40

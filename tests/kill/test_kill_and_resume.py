@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kill import compare, driver
+from official_trainer.testing import differences
+from tests.kill import driver
 
 TRAIN_STEPS = 600
 OVERRIDES = (
@@ -33,7 +34,7 @@ def killed_run_equals(uninterrupted: tuple[Path, str], model_dir: Path, seed: in
   arguments = driver.command(model_dir, "digits/cnn_ema", overrides)
   driver.kill_repeatedly(arguments, model_dir, seed=seed, kills=kills, train_steps=TRAIN_STEPS)
   driver.run_to_end(arguments)
-  assert compare.differences(reference, model_dir, TRAIN_STEPS) == []
+  assert differences(reference, model_dir) == []
   leftovers = [path.name for path in model_dir.rglob("*") if "_temp" in path.name or ".tmp-" in path.name]
   assert leftovers == []
 
@@ -54,7 +55,7 @@ def test_a_run_stopped_by_signals_saves_and_ends_with_the_bits_of_the_uninterrup
     saved = max(int(path.name.split(".")[0].removeprefix("ckpt-")) for path in model_dir.glob("ckpt-*.manifest.json"))
     assert saved >= driver.last_step(model_dir) >= step
   driver.run_to_end(arguments)
-  assert compare.differences(reference, model_dir, TRAIN_STEPS) == []
+  assert differences(reference, model_dir) == []
 
 
 @pytest.mark.soak
