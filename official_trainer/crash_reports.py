@@ -7,6 +7,7 @@ import faulthandler
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from official_trainer.errors import (
   CheckpointMismatch,
   ConfigError,
   ExitCode,
+  NotWritten,
   Preempted,
   TrainingDiverged,
 )
@@ -26,7 +28,7 @@ from official_trainer.phases import Phase
 from official_trainer.trainer import Trainer
 
 # Errors that say all there is to say about themselves.
-_SELF_EXPLAINING = (ConfigError, Preempted, CheckpointMismatch, BrokenCheckpoint)
+_SELF_EXPLAINING = (ConfigError, Preempted, CheckpointMismatch, BrokenCheckpoint, NotWritten)
 # A disk that hangs may be why the run does: the process must end nevertheless.
 _LAST_SECS = 30.0
 
@@ -79,8 +81,10 @@ class CrashReports:
       step: the last one that was seen: reading it now might hang as well.
     """
     what = f"nothing has moved for {secs:.0f} s in phase '{phase.value}' after step {step} (runtime.hang_secs)"
-    print(f"hang: {what}. The stacks of all threads:", file=sys.stderr, flush=True)
-    with contextlib.suppress(ValueError, OSError):  # A stream that is no file, as under test runners.
+    main = "".join(traceback.format_stack(sys._current_frames()[threading.main_thread().ident]))  # noqa: SLF001
+    print(f"hang: {what}. The main thread:\n{main}\nThe stacks of all threads:", file=sys.stderr, flush=True)
+    # It shows a hundred threads and no more: the main one, the oldest, may be left out. A stream may be no file.
+    with contextlib.suppress(ValueError, OSError):
       faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
     last = threading.Timer(_LAST_SECS, self._leave, args=(int(ExitCode.HANG),))
     last.daemon = True

@@ -1,8 +1,9 @@
 """The errors a user meets, and the exit code of each."""
 
+import contextlib
 import dataclasses
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class ExitCode(enum.IntEnum):
@@ -85,6 +86,15 @@ class ConfigError(ValueError):
     if self.experiment:
       head += f" in experiment '{self.experiment}'"
     return "\n".join([head, *_indented(self.problems)])
+
+
+@contextlib.contextmanager
+def gathered(problems: list[Problem]) -> Iterator[None]:
+  """Adds the problems of a ConfigError in the body to a list, so that those of other parts are found as well."""
+  try:
+    yield
+  except ConfigError as error:
+    problems += error.problems
 
 
 class CheckpointMismatch(ValueError):

@@ -20,7 +20,7 @@ from official_trainer.data.padding import Batch, pad_batches
 from official_trainer.data.pipeline import positioned
 from official_trainer.data.skipped import SkippedBatches
 from official_trainer.distribute.replicas import split_global_batch
-from official_trainer.errors import ConfigError
+from official_trainer.errors import ConfigError, Problem
 from official_trainer.task import Task
 
 # Fields of DataConfig that only a task's own tf.data pipeline reads.
@@ -63,6 +63,10 @@ class Feed(abc.ABC):
 
   def inputs_spec(self) -> Any:
     """Returns the specs of the inputs of the task's steps; None where they are not known before training."""
+    return None
+
+  def num_batches(self) -> int | None:
+    """Returns how many batches the dataset has, None where that is not known or there is no end."""
     return None
 
 
@@ -154,6 +158,10 @@ class EvaluationFeed(_GlobalFeed):
     super().__init__(strategy)
     self._build = build
 
+  def num_batches(self) -> int | None:
+    cardinality = int(self._build().cardinality())
+    return cardinality if cardinality >= 0 else None
+
   def dataset(self, step: int = 0) -> tf.data.Dataset:
     del step
     return self._build()
@@ -218,11 +226,13 @@ def train_feed(
     distribute: the trainer's `distribute_dataset`, for tasks of Model Garden.
 
   Raises:
-    ValueError: if the batch size is missing.
+    ConfigError: if the batch size is missing, or paths name no file.
   """
   if not isinstance(task, Task):
+    _require_divisible(params, "task.train_data", strategy.num_replicas_in_sync)
     return DistributedFeed(functools.partial(_distributed_from, strategy, distribute, task, params, seed), skipped)
   params = _settled(params, seed, is_training=True)
+  _require_files(params, "task.train_data")
   source = None if params.resume in ("skip", "none") else task.build_source(params)
   if source is None:
     if params.resume == "index":
@@ -253,10 +263,12 @@ def validation_feed(
 ) -> Feed:
   """Chooses how the evaluation data of a task are read. Arguments as in `train_feed`."""
   if not isinstance(task, Task):
+    _require_divisible(params, "task.validation_data", strategy.num_replicas_in_sync)
     distributed = functools.partial(_distributed_from, strategy, distribute, task, params, seed)
     return DistributedFeed(distributed, SkippedBatches)
   _require_batch_size(params, "task.validation_data")
   params = _settled(params, seed, is_training=False)
+  _require_files(params, "task.validation_data")
   replicas = strategy.num_replicas_in_sync
   source = task.build_source(params)
   if source is not None:
@@ -317,7 +329,37 @@ def _whole_input() -> tf.distribute.InputContext:
 
 def _require_batch_size(params: Any, path: str) -> None:
   if params.global_batch_size < 1:
-    raise ValueError(f"{path}.global_batch_size must be at least 1, got {params.global_batch_size}.")
+    raise ConfigError.of(f"{path}.global_batch_size", f"must be at least 1, got {params.global_batch_size}.")
+
+
+def _require_divisible(params: Any, path: str, num_replicas: int) -> None:
+  """Refuses what a task that divides its batches itself would fail on once training begins."""
+  size = getattr(params, "global_batch_size", 0) or 0
+  if size % num_replicas:
+    raise ConfigError.of(
+      f"{path}.global_batch_size", f"must divide by the number of replicas ({num_replicas}) for this task, got {size}."
+    )
+
+
+def _require_files(params: DataConfig, path: str) -> None:
+  """Refuses paths and patterns that name no file."""
+  written = params.input_path
+  named = {f".{name}": paths for name, paths in written.items()} if isinstance(written, dict) else {"": written}
+  problems = []
+  for name, paths in named.items():
+    patterns = paths.split(",") if isinstance(paths, str) else [str(item) for item in paths]
+    for pattern in filter(None, (pattern.strip() for pattern in patterns)):
+      if not _names_a_file(pattern):
+        problems.append(Problem(f"{path}.input_path{name}", f"names no file that can be read, got {pattern!r}."))
+  if problems:
+    raise ConfigError(problems)
+
+
+def _names_a_file(pattern: str) -> bool:
+  try:
+    return bool(tf.io.gfile.glob(pattern)) or tf.io.gfile.exists(pattern)
+  except tf.errors.OpError:
+    return False
 
 
 def _distributed_from(

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from official_trainer.errors import ConfigError
+from official_trainer.feed import Feed
 
 
 def require_supported(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
@@ -39,3 +40,22 @@ def require_parts(config: Any, train_data: bool, validation_data: bool) -> None:
       raise AttributeError(
         f"the trainer's config must have the attribute `task.{name}`, or a dataset must be given in its place."
       )
+
+
+def require_enough(feed: Feed, validation_steps: int) -> None:
+  """Checks that an evaluation has as many batches as it is asked for, where their number is known.
+
+  Args:
+    feed: the evaluation's input.
+    validation_steps: `trainer.validation_steps`; -1 for all there are.
+
+  Raises:
+    ConfigError: if there are fewer.
+  """
+  num_batches = feed.num_batches()
+  if num_batches is not None and validation_steps > num_batches:
+    raise ConfigError.of(
+      "trainer.validation_steps",
+      f"asks for {validation_steps} batches, but task.validation_data has {num_batches}."
+      " Use -1 for every example once.",
+    )

@@ -13,7 +13,7 @@ import tf_keras
 
 from official_trainer import registry
 from official_trainer.atomic import write_text
-from official_trainer.checkpoint.best import build_best_checkpoints
+from official_trainer.checkpoint.best import BestCheckpoints, build_best_checkpoints
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config import drift, gin_bindings
@@ -55,6 +55,7 @@ class Runner:
     model_dir: str,
     checkpoint: str | None = None,
     allow_config_change: Sequence[str] = (),
+    allow_checkpoint_mismatch: Sequence[str] = (),
     quiet: bool = False,
     began: float | None = None,
   ):
@@ -66,6 +67,7 @@ class Runner:
       model_dir: the run's folder. A run that was stopped goes on from it.
       checkpoint: what to evaluate, or what a fresh run starts from; a prefix or a folder.
       allow_config_change: keys in which a run that is continued may differ from its last start.
+      allow_checkpoint_mismatch: variables that may differ between the model and the checkpoint that is read.
       quiet: whether only warnings are shown.
       began: when the process began, by `time.monotonic()`; None for now.
     """
@@ -74,10 +76,12 @@ class Runner:
     self._model_dir = model_dir
     self._checkpoint = checkpoint
     self._allowed_changes = tuple(allow_config_change)
+    self._may_differ = tuple(allow_checkpoint_mismatch)
     self._console = Console(quiet=quiet)
     self._ledger = TimeLedger(began=began)
     self._stop: StopRequest | None = None
     self._data_wait: DataWait | None = None
+    self._best: BestCheckpoints | None = None
 
   def run(self) -> RunResult:
     """Runs the mode to its end.
@@ -154,7 +158,9 @@ class Runner:
       console=self._console,
       facts=manifest_facts(seed, strategy),
       checkpoint=self._checkpoint,
+      may_differ=self._may_differ,
       texts={"config": _as_code(self._loaded.to_yaml()), **self._operative_gin()},
+      at_end=[] if self._best is None else [self._best.finish],
       stop=self._stop,
       ledger=self._ledger,
       hang_secs=config.runtime.hang_secs,
@@ -202,7 +208,8 @@ class Runner:
     if self._mode not in ("eval", REPLAY):
       # A continuous evaluation is another process than the training: its records are those on disk.
       records = trainer.state.host.best if trains else None
-      trainer.checkpoint_exporter = build_best_checkpoints(config.trainer, self._model_dir, records)
+      self._best = build_best_checkpoints(config.trainer, self._model_dir, records)
+      trainer.checkpoint_exporter = self._best
     return trainer
 
   def build_writer(self) -> Writer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from official_trainer.actions.checkpoint import SaveCheckpoint
@@ -55,9 +55,11 @@ class Session:
     texts: Mapping[str, str] | None = None,
     asynchronous: bool | None = None,
     allow_untrained: bool = False,
+    may_differ: Collection[str] = (),
     evaluates: bool | None = None,
     train_actions: Sequence[Action] = (),
     eval_actions: Sequence[Action] = (),
+    at_end: Sequence[Callable[[], None]] = (),
     loop_cls: type[Loop] = Loop,
     stop: StopRequest | None = None,
     ledger: TimeLedger | None = None,
@@ -79,9 +81,11 @@ class Session:
       texts: shown in TensorBoard at a fresh start: tag -> Markdown.
       asynchronous: whether checkpoints are written in the background; None asks the config.
       allow_untrained: whether mode "eval" may score untrained weights when the folder has no checkpoint.
+      may_differ: variables that may differ between the model and the checkpoint that a start reads.
       evaluates: whether the trainer can evaluate; None for what the mode needs.
       train_actions: users' actions after every inner loop, after ours.
       eval_actions: users' actions after every evaluation, after ours.
+      at_end: called at the end of a run that got there.
       loop_cls: Loop or a subclass.
       stop: the request to stop that the trainer watches, or None.
       ledger: counts where the time goes; None begins one now.
@@ -129,6 +133,7 @@ class Session:
       self._finite.non_finite_names,
       checkpoint=checkpoint,
       allow_untrained=allow_untrained,
+      may_differ=may_differ,
       note=console.note,
       warn=console.warn,
     )
@@ -154,7 +159,7 @@ class Session:
         checkpoint_interval=options.checkpoint_interval,
         checkpoints_at=options.checkpoints_at,
       ),
-      actions=self._build_actions(train_actions, eval_actions),
+      actions=self._build_actions(train_actions, eval_actions, at_end),
       train=mode in TRAINING_MODES,
       evaluate=mode in EVALUATING_MODES if evaluates is None else evaluates,
       clock=clock,
@@ -197,7 +202,9 @@ class Session:
       self._writer.close()
     return RunResult(model=self._trainer.model, state=self._state, logs=dict(logs or {}), model_dir=self._model_dir)
 
-  def _build_actions(self, train_actions: Sequence[Action], eval_actions: Sequence[Action]) -> Actions:
+  def _build_actions(
+    self, train_actions: Sequence[Action], eval_actions: Sequence[Action], at_end: Sequence[Callable[[], None]]
+  ) -> Actions:
     """The order of side effects, written once."""
     options = self._options
     check = CheckDivergence(
@@ -227,7 +234,7 @@ class Session:
       ),
       after_eval=(history, write, *([self._note_time] if trains else []), *eval_actions),
       on_stop=(self._stop_saver.save_what_is_new, self._write_time) if trains else (),
-      at_end=(self._wait_for_save, *((self._plot, self._write_time) if trains else ())),
+      at_end=(self._wait_for_save, *at_end, *((self._plot, self._write_time) if trains else ())),
       on_error=(self._writer.flush,),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -29,6 +29,7 @@ class Start:
     *,
     checkpoint: str | None = None,
     allow_untrained: bool = False,
+    may_differ: Collection[str] = (),
     note: Callable[[str], None] = logging.info,
     warn: Callable[[str], None] = logging.warning,
   ):
@@ -40,6 +41,7 @@ class Start:
       non_finite_names: returns the names of variables that hold NaN or infinity.
       checkpoint: path given by the user, or None.
       allow_untrained: whether untrained weights may be evaluated when there is no checkpoint.
+      may_differ: variables that may differ between the model and the checkpoint that is read.
       note: shows a line.
       warn: shows a warning.
     """
@@ -49,6 +51,7 @@ class Start:
     self._non_finite_names = non_finite_names
     self._checkpoint = checkpoint
     self._allow_untrained = allow_untrained
+    self._may_differ = may_differ
     self._note = note
     self._warn = warn
 
@@ -62,7 +65,7 @@ class Start:
       CheckpointMismatch: if the folder's checkpoint is that of another model.
       ConfigError: if there is no checkpoint at the given path.
     """
-    step = self._store.restore_latest()
+    step = self._store.restore_latest(self._may_differ)
     if step is not None:
       self._state.unpack()
       self._note(f"resumed at step {step} from {self._store.directory}")
@@ -106,13 +109,13 @@ class Start:
     if prefix is None:
       raise ConfigError.of(flag, f"there is no checkpoint at {path!r}. Train first, or give another path.")
     if is_model_only(prefix):
-      restore_exactly(tf.train.Checkpoint(model=self._state.model), prefix)
+      restore_exactly(tf.train.Checkpoint(model=self._state.model), prefix, may_differ=self._may_differ)
       self._state.ema.reset()
       self._state.host.clear()
       self._state.global_step.assign(recorded_step(prefix))
     elif tf.io.gfile.exists(manifest.manifest_path(prefix)):
       manifest.verify(prefix)
-      restore_exactly(self._state.checkpoint, prefix, unused_roots=unused_roots)
+      restore_exactly(self._state.checkpoint, prefix, unused_roots=unused_roots, may_differ=self._may_differ)
       self._state.unpack()
     else:
       self._load_foreign(prefix)
@@ -121,7 +124,9 @@ class Start:
   def _load_foreign(self, prefix: str) -> None:
     self._warn(f"{prefix} has no manifest: another program wrote it. Its weights and its step are used.")
     # Every weight, then what else fits: weights that stay random must not pass for pretrained ones.
-    restore_exactly(tf.train.Checkpoint(model=self._state.model), prefix, unused_roots=None)
+    restore_exactly(
+      tf.train.Checkpoint(model=self._state.model), prefix, unused_roots=None, may_differ=self._may_differ
+    )
     restore_matching(self._state.checkpoint, prefix)
     self._state.ema.reset()
     self._state.host.clear()

@@ -93,6 +93,13 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     "Keys in which a run that is continued may differ from its last start, e.g. trainer.train_steps.",
     flag_values=values,
   )
+  flags.DEFINE_list(
+    "allow_checkpoint_mismatch",
+    [],
+    "Variables that may differ between the model and the checkpoint, by the names that the error lists; they keep "
+    "their initial values.",
+    flag_values=values,
+  )
   flags.DEFINE_integer(
     "replay_step",
     None,
@@ -189,6 +196,7 @@ def _run(values: flags.FlagValues) -> int:
     model_dir=values.model_dir,
     checkpoint=values.checkpoint,
     allow_config_change=values.allow_config_change,
+    allow_checkpoint_mismatch=values.allow_checkpoint_mismatch,
     quiet=values.quiet,
     began=_BEGAN,
   )

@@ -26,6 +26,7 @@ from official_trainer.distribute.replicas import (
   replica_statistics,
   round_for_exact_mean,
 )
+from official_trainer.errors import ConfigError, Problem, gathered
 from official_trainer.feed import Feed, SuppliedFeed, train_feed, validation_feed
 from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.optim.build import applied_learning_rate, build_slots
@@ -34,7 +35,7 @@ from official_trainer.optim.foreign import without_averaging
 from official_trainer.optim.guard import NoGuard, UpdateGuard
 from official_trainer.optim.rate_scale import LearningRateScale, NoLearningRateScale
 from official_trainer.random_state import StepKeyedRandom, draw_seed, unsaved_randomness
-from official_trainer.requirements import require_parts, require_supported
+from official_trainer.requirements import require_enough, require_parts, require_supported
 from official_trainer.state import TrainState
 from official_trainer.step_loss import add_loss, mask_argument
 from official_trainer.stop import StopRequest
@@ -95,7 +96,9 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
     Raises:
       AttributeError: if the config lacks a part that is needed.
-      ValueError: if two metrics have the same name, or an input's batch size is missing.
+      ConfigError: all that is wrong with both inputs: no batch size, data that cannot be read, more validation steps
+        than there are batches.
+      ValueError: if two metrics have the same name.
     """
     self._strategy = require_supported(tf.distribute.get_strategy())
     require_parts(config, train and train_dataset is None, evaluate and validation_dataset is None)
@@ -130,6 +133,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     guarded = optimizer is not None and self._options.skip_nonfinite_updates
     self._guard = UpdateGuard(optimizer, model) if guarded else NoGuard()
     self._keep_window = False
+    self._skipped = SkippedBatches.of(getattr(getattr(config.task, "train_data", None), "skip_steps", ()))
 
     self._train_loss = tf_keras.metrics.Mean("training_loss", dtype=tf.float32)
     self._validation_loss = tf_keras.metrics.Mean("validation_loss", dtype=tf.float32)
@@ -138,10 +142,15 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     )
     self._train_metrics: list[tf_keras.metrics.Metric] = []
     self._validation_metrics: list[tf_keras.metrics.Metric] = []
+    problems: list[Problem] = []
     if train:
-      self._init_training(train_dataset)
+      with gathered(problems):
+        self._init_training(train_dataset)
     if evaluate:
-      self._init_evaluation(validation_dataset)
+      with gathered(problems):
+        self._init_evaluation(validation_dataset)
+    if problems:
+      raise ConfigError(problems)
 
   # ---- What it is made of -------------------------------------------------------------------------------------------
 
@@ -440,7 +449,6 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     return self._state.anchor(self.config.task.train_data.global_batch_size, next_batch)
 
   def _init_training(self, dataset: Any) -> None:
-    self._skipped = SkippedBatches.of(getattr(getattr(self.config.task, "train_data", None), "skip_steps", ()))
     if dataset is not None:
       self._train_input: Feed = SuppliedFeed(dataset)
     else:
@@ -483,6 +491,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
         seed=self._seed,
         distribute=self.distribute_dataset,
       )
+    require_enough(self._validation_input, self._options.validation_steps)
     self._validation_metrics = joint_metrics(
       self.task.build_metrics(training=False), self.model, self._validation_input.inputs_spec, self._validation_loss
     )

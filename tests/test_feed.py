@@ -97,9 +97,9 @@ def test_data_that_start_over_say_so():
 
 @pytest.mark.parametrize("task", [small_tasks.Regression, small_tasks.PipelineRegression])
 def test_a_batch_size_is_required(task):
-  with pytest.raises(ValueError, match="task.train_data.global_batch_size must be at least 1, got 0"):
+  with pytest.raises(ValueError, match="task.train_data.global_batch_size: must be at least 1, got 0"):
     feed_of(task, global_batch_size=0)
-  with pytest.raises(ValueError, match="task.validation_data.global_batch_size must be at least 1, got 0"):
+  with pytest.raises(ValueError, match="task.validation_data.global_batch_size: must be at least 1, got 0"):
     evaluation_of(task, global_batch_size=0)
 
 
@@ -198,3 +198,46 @@ def test_every_exact_input_steps_over_what_is_left_out_and_can_be_made_again(tas
   assert whole[0] != whole[2]
   for step in (0, 1, 2, 11, 0):
     assert targets(feed.dataset(step), 4) == kept[step : step + 4]
+
+
+@pytest.mark.parametrize(
+  ("written", "named"),
+  [
+    ("nowhere/*.record", ["input_path: names no file that can be read, got 'nowhere/*.record'"]),
+    (("HERE", "nowhere"), ["input_path: names no file that can be read, got 'nowhere'"]),
+    ({"a": "HERE", "b": "nowhere,there"}, ["input_path.b: names no file", "got 'nowhere'", "got 'there'"]),
+  ],
+)
+def test_paths_that_name_no_file_are_refused_all_of_them(tmp_path, written, named):
+  (tmp_path / "here").touch()
+
+  def placed(value):
+    if isinstance(value, dict):
+      return {name: placed(item) for name, item in value.items()}
+    return value.replace("HERE", str(tmp_path / "h*")) if isinstance(value, str) else tuple(map(placed, value))
+
+  with pytest.raises(ConfigError) as raised:
+    feed_of(input_path=placed(written))
+  for text in named:
+    assert text in str(raised.value)
+  with pytest.raises(ConfigError, match="task.validation_data.input_path"):
+    evaluation_of(input_path=placed(written))
+
+
+def test_a_batch_that_model_gardens_tasks_cannot_divide_is_refused():
+  from official.utils.testing import mock_task
+
+  strategy = small_tasks.strategy_of(2)
+  arguments = {"strategy": strategy, "seed": 1, "distribute": None}
+  with pytest.raises(ConfigError, match=r"train_data.global_batch_size: must divide by the number of replicas \(2\)"):
+    train_feed(
+      mock_task.MockTask(), DataConfig(global_batch_size=5), anchor=None, skipped=lambda: NONE_SKIPPED, **arguments
+    )
+  with pytest.raises(ConfigError, match="validation_data.global_batch_size: must divide"):
+    validation_feed(mock_task.MockTask(), DataConfig(global_batch_size=5), **arguments)
+
+
+@pytest.mark.parametrize("task", [small_tasks.Regression, small_tasks.PipelineRegression])
+def test_an_evaluation_knows_its_batches(task):
+  assert evaluation_of(task).num_batches() == 3
+  assert feed_of(task).num_batches() is None

@@ -11,17 +11,13 @@ import tensorflow as tf
 
 from official_trainer import session as session_module
 from official_trainer.checkpoint import store
-from official_trainer.checkpoint.best import read_record
+from official_trainer.checkpoint.best_folder import read_record
 from official_trainer.errors import ConfigError, NotWritten, TrainingDiverged
 from official_trainer.optim.config import (
   EmaConfig,
 )
-<<<<<<< HEAD
 from official_trainer.session import RUN_MODES, Session
-=======
-from official_trainer.session import MODES, Session
 from official_trainer.testing import faults
->>>>>>> 11cda32 (Docs: test your task; our own tests use the kit)
 from tests import tiny
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_trainer import session as session_module
-from official_trainer.checkpoint.best import read_record
+from official_trainer.checkpoint.best_folder import read_record
 from official_trainer.errors import ConfigError
 from tests import tiny
 
@@ -153,10 +153,10 @@ def test_best_weights_are_the_averages_that_were_evaluated(tmp_path):
 
 
 def test_a_record_that_cannot_be_written_ends_the_run_and_old_weights_and_record_agree(tmp_path, monkeypatch):
-  from official_trainer.checkpoint import best as best_module
+  from official_trainer.checkpoint import best_folder
 
   task = scored(_2=0.5, _4=0.8, _6=0.9)
-  original, record = best_module.write_text, tmp_path / "best_ckpt" / "info.json"
+  original, record = best_folder.write_text, tmp_path / "best_ckpt" / "info.json"
 
   def full(path, text):
     if path == str(record) and record.exists():
@@ -164,7 +164,7 @@ def test_a_record_that_cannot_be_written_ends_the_run_and_old_weights_and_record
     original(path, text)
 
   with monkeypatch.context() as patch:
-    patch.setattr(best_module, "write_text", full)
+    patch.setattr(best_folder, "write_text", full)
     with pytest.raises(OSError, match="No space left"):
       tiny.build(tmp_path, task_class=task, **best_by("score")).run()
   assert best_step(tmp_path) == 2

@@ -109,7 +109,7 @@ def test_a_crash_between_the_note_and_the_return_forgets_nothing(tmp_path, monke
   task = poisoned(5)
   crashing = tiny.build(tmp_path / "healed", task_class=task, **SETTINGS)
 
-  def crash():
+  def crash(*args):
     raise tiny.Interrupted
 
   monkeypatch.setattr(crashing.session.store, "restore_latest", crash)
@@ -197,9 +197,9 @@ def test_the_record_is_committed_before_the_state_goes_back(tmp_path, monkeypatc
   noted = []
   restore = built.session.store.restore_latest
 
-  def note():
+  def note(*args):
     noted.append(len(recoveries(tmp_path)) if load_record(str(tmp_path)) else 0)
-    return restore()
+    return restore(*args)
 
   monkeypatch.setattr(built.session.store, "restore_latest", note)
   built.run()

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_trainer import session as session_module
-from official_trainer.checkpoint.best import read_record
+from official_trainer.checkpoint.best_folder import read_record
 from official_trainer.errors import CheckpointMismatch
 from tests import tiny
 

@@ -22,7 +22,7 @@ def call(capsys):
   return run
 
 
-DEFAULTS = {"allow_config_change": []}
+DEFAULTS = {"allow_config_change": [], "allow_checkpoint_mismatch": [], "began": train._BEGAN}
 """What the runner gets for flags that are not given."""
 
 
@@ -34,6 +34,9 @@ def runner(monkeypatch):
   class Runner:
     def __init__(self, loaded, **arguments):
       calls.append((loaded, arguments))
+
+    def replay(self, step):
+      return f"step {step} again"
 
     def run(self):
       if calls[-1][1]["checkpoint"] == "diverge":
@@ -132,6 +135,22 @@ def test_quiet_says_nothing(call, runner):
     **DEFAULTS,
     "quiet": True,
   }
+
+
+def test_a_replay_prints_what_the_step_did_with_the_config_of_the_folder(call, runner, tmp_path):
+  code, out, _ = call("--experiment=digits/mlp", "--print_config", "--params_override=trainer.train_steps=77")
+  assert code == 0 and "77" in out
+  folder = tmp_path / "run"
+  folder.mkdir()
+  (folder / "params.yaml").write_text("experiment: digits/mlp\ntrainer:\n  train_steps: 77\n")
+  code, out, err = call("--mode=replay", f"--model_dir={folder}", "--replay_step=5", "--quiet")
+  assert (code, out, err) == (0, "step 5 again\n", "")
+  assert runner[0][0].config.trainer.train_steps == 77
+
+
+def test_a_step_to_replay_is_for_the_mode_that_replays(call):
+  code, _, err = call("--experiment=digits/mlp", "--mode=train", "--model_dir=x", "--replay_step=5")
+  assert code == 2 and "--replay_step: is for --mode=replay." in err
 
 
 def test_an_evaluation_prints_its_result_as_one_line_for_programs(call, runner):

@@ -217,7 +217,7 @@ def build(
   config = experiment_config(seed=seed, task=task, train_data=train_data, **trainer)
   seed_everything(seed)
   trains = mode in TRAINING_MODES
-  data_wait = DataWait()
+  data_wait, best = DataWait(), None
   with tf.distribute.OneDeviceStrategy("CPU:0").scope():
     tiny_task = task_class(config.task)
     built = Trainer(
@@ -232,7 +232,8 @@ def build(
     )
     if mode != "eval":
       records = built.state.host.best if trains else None
-      built.checkpoint_exporter = build_best_checkpoints(config.trainer, folder, records)
+      best = build_best_checkpoints(config.trainer, folder, records)
+      built.checkpoint_exporter = best
   stream = io.StringIO()
   console = Console(stream, terminal=False)
   files = [HistoryWriter(f"{folder}/history.jsonl")] if trains else []
@@ -244,7 +245,7 @@ def build(
     writer=WriterGroup([console, *files]),
     console=console,
     stop=stop,
-    **(session or {}),
+    **{"at_end": [best.finish] if best else [], **(session or {})},
   )
   return Built(made, built, stream)
 

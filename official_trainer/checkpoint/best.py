@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from official_trainer.atomic import remove_leftovers, write_text, writing
-from official_trainer.checkpoint.state_file import read_state_file, write_state_file
+from official_trainer.checkpoint.best_folder import FILE_KEY, STEP_KEY, BestFolder, Record, best_checkpoint_in
+from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config.trainer import BestCheckpointConfig, TrainerConfig
 from official_trainer.config.trainer import comparison as resolved_comparison
-
-_NAME = "best_ckpt"
-_RECORD = "info.json"
-_STEP_KEY = "best_ckpt_global_step"
-_FILE_KEY = "best_ckpt_file"
 
 
 def is_better(new: float, old: float | None, comparison: str) -> bool:
@@ -57,7 +52,12 @@ class BestCheckpoint:
 
   The folder holds a model-only checkpoint (`tf.train.Checkpoint(model=...)`), with the weights as they were evaluated,
   and `info.json` with the metrics of that evaluation. The weights are written first, the record second by rename, and
-  the previous best is deleted last. What an export that was cut off has left there is removed at the first evaluation.
+  the previous best is deleted last: not before a checkpoint was committed whose state knows the new one, since a run
+  that goes back to the checkpoint before goes back to the previous best, too.
+
+  A run that was killed after an export and goes on from before it finds a record that is ahead of its state. The record
+  stays while it is the better one, so that the folder never gets worse, until the run comes to that step: then it was
+  repeated, or it belongs to a course that the run did not take again, and the state's own best takes its place.
   """
 
   def __init__(
@@ -65,8 +65,9 @@ class BestCheckpoint:
     export_dir: str,
     metric_name: str,
     comparison: str | None = None,
-    records: dict[str, dict[str, Any]] | None = None,
+    records: dict[str, Record] | None = None,
     key: str | None = None,
+    committed_step: Callable[[], int] | None = None,
   ):
     """Stores the rule.
 
@@ -77,19 +78,22 @@ class BestCheckpoint:
       records: key -> record of the best so far; a TrainState's `host.best`. None: this object keeps its own, read from
         `info.json`.
       key: where this rule's record is among `records`. None: the name of the folder.
+      committed_step: returns the step of the newest checkpoint. None: nobody goes back, the previous best is deleted at
+        once.
 
     Raises:
       ValueError: if the comparison is none of the allowed words.
     """
     if comparison not in (None, "higher", "lower"):
       raise ValueError(f"best checkpoint comparison must be 'higher' or 'lower', got {comparison!r}.")
-    self._export_dir = export_dir
+    self._folder = BestFolder(export_dir)
     self._key = key or os.path.basename(os.path.normpath(export_dir))
     self._metric_name = metric_name
     self._comparison = resolved_comparison(metric_name, comparison)
-    self._is_tidy = False
+    self._committed_step = committed_step
+    self._replaced: list[tuple[str, int]] = []  # File of a former best, and the step at which it was replaced.
     self._records = {} if records is None else records
-    if records is None and (record := read_record(export_dir)):
+    if records is None and (record := self._folder.record):
       self._records[self._key] = record
 
   @property
@@ -102,10 +106,10 @@ class BestCheckpoint:
 
   @property
   def export_dir(self) -> str:
-    return self._export_dir
+    return self._folder.path
 
   @property
-  def best_ckpt_logs(self) -> dict[str, Any] | None:
+  def best_ckpt_logs(self) -> Record | None:
     """The metrics of the best evaluation so far, or None."""
     return self._records.get(self._key)
 
@@ -116,7 +120,7 @@ class BestCheckpoint:
 
   @property
   def best_ckpt_path(self) -> str | None:
-    return best_checkpoint_in(self._export_dir)
+    return best_checkpoint_in(self._folder.path)
 
   def maybe_export_checkpoint(
     self, checkpoint: tf.train.Checkpoint, eval_logs: Mapping[str, Any], global_step: int
@@ -136,50 +140,65 @@ class BestCheckpoint:
       KeyError: if the metric is not among the logs.
       NotWritten: if the file system refuses. The best so far then stays what it was.
     """
+    step = int(global_step)
     value = lookup(eval_logs, self._metric_name)
     if value is None:
       raise KeyError(
         f"the metric {self._metric_name!r} of the best checkpoint is not reported."
         f" Reported: {', '.join(names_of(eval_logs))}."
       )
-    self._tidy()
-    if not is_better(value, self.best_value, self._comparison):
-      return False
-    if names := _non_finite_names(checkpoint.model):
+    is_new = is_better(value, self.best_value, self._comparison)
+    if is_new and (names := _non_finite_names(checkpoint.model)):
       logging.warning(
         "%s = %s would be the best at step %d, but %d variables are not finite (%s): not exported.",
-        self._metric_name, value, global_step, len(names), ", ".join(names[:5]),
+        self._metric_name, value, step, len(names), ", ".join(names[:5]),
       )  # fmt: skip
-      return False
-    # A step that is evaluated again, after a restart, replaces its own files, each by rename: the record may name them.
-    prefix = os.path.join(self._export_dir, f"{_NAME}-{int(global_step)}")
-    with writing(prefix):
-      tf.io.gfile.makedirs(self._export_dir)
-      tf.train.Checkpoint(model=checkpoint.model).write(prefix)
-    record = {**_scalars(eval_logs), _STEP_KEY: int(global_step), _FILE_KEY: os.path.basename(prefix)}
-    write_text(os.path.join(self._export_dir, _RECORD), json.dumps(record, indent=2, sort_keys=True) + "\n")
+      is_new = False
+    if is_new:
+      self._export(checkpoint.model, eval_logs, step)
+    self._settle(step)
+    self._remove(final=self._committed_step is None)
+    return is_new
+
+  def finish(self) -> None:
+    """Leaves nothing in the folder but the best. Call at the end of a run."""
+    self._remove(final=True)
+
+  def _export(self, model: tf.Module, eval_logs: Mapping[str, Any], step: int) -> None:
+    file = self._folder.write_weights(model, step)
+    before = self.best_ckpt_logs
+    record = {**_scalars(eval_logs), STEP_KEY: step, FILE_KEY: file}
+    if not self._is_ahead(self._folder.record, record):
+      self._folder.write_record(record)
     self._records[self._key] = record
-    write_state_file(self._export_dir, [os.path.basename(prefix)])
-    self._remove_all_but(prefix)
-    logging.info("New best %s = %s at step %d, exported to %s.", self._metric_name, value, global_step, prefix)
-    return True
+    if before is not None:
+      self._replaced.append((before[FILE_KEY], step))
+    logging.info("New best %s = %s at step %d, exported to %s.", self._metric_name, self.best_value, step, file)
 
-  def _tidy(self) -> None:
-    """Removes, once, what another process did not finish to write."""
-    if self._is_tidy or not tf.io.gfile.isdir(self._export_dir):
+  def _is_ahead(self, found: Record | None, record: Record) -> bool:
+    """Says whether the record on disk is of a later step than `record`, and better."""
+    if found is None or found.get(STEP_KEY, -1) <= record[STEP_KEY] or not self._folder.holds(found.get(FILE_KEY, "")):
+      return False
+    value = lookup(found, self._metric_name)
+    return value is not None and is_better(value, lookup(record, self._metric_name), self._comparison)
+
+  def _settle(self, step: int) -> None:
+    """Puts the state's best in the place of a record that was ahead, once its step has come and it was not repeated."""
+    mine, found = self.best_ckpt_logs, self._folder.record
+    if mine is None or found is None or found == mine or found.get(STEP_KEY, -1) > step:
       return
-    remove_leftovers(self._export_dir)
-    if (best := self.best_ckpt_path) is not None:
-      self._remove_all_but(best)
-    self._is_tidy = True
+    if self._folder.holds(mine[FILE_KEY]):
+      self._folder.write_record(mine)
 
-  def _remove_all_but(self, prefix: str) -> None:
-    keep = os.path.basename(prefix)
-    for name in tf.io.gfile.listdir(self._export_dir):
-      stem = name.rsplit(".", 1)[0]
-      if stem.startswith(_NAME + "-") and stem != keep:
-        path = os.path.join(self._export_dir, name)
-        (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+  def _remove(self, *, final: bool) -> None:
+    """Removes weights that nobody can go back to."""
+    found, mine = self._folder.record, self.best_ckpt_logs
+    if not final:
+      committed = self._committed_step() if self._committed_step else 0
+      self._replaced = [(file, step) for file, step in self._replaced if committed <= step]
+    kept = {record[FILE_KEY] for record in (found, None if final else mine) if record and FILE_KEY in record}
+    if kept:
+      self._folder.keep(kept if final else kept | {file for file, _ in self._replaced})
 
 
 class BestCheckpoints:
@@ -203,16 +222,34 @@ class BestCheckpoints:
     exported = [rule.maybe_export_checkpoint(checkpoint, eval_logs, global_step) for rule in self._rules]
     return any(exported)
 
+  def finish(self) -> None:
+    """Leaves nothing in the folders but the best. Call at the end of a run."""
+    for rule in self._rules:
+      rule.finish()
+
 
 def build_best_checkpoints(
-  options: TrainerConfig, model_dir: str, records: dict[str, dict[str, Any]] | None = None
+  options: TrainerConfig, model_dir: str, records: dict[str, Record] | None = None
 ) -> BestCheckpoints | None:
-  """Builds the rules of a trainer config: `best_checkpoint_*` and `best_checkpoints`. None if there are none."""
+  """Builds the rules of a trainer config: `best_checkpoint_*` and `best_checkpoints`. None if there are none.
+
+  Args:
+    options: the trainer config.
+    model_dir: the run's folder.
+    records: a TrainState's `host.best`; None for a process that only evaluates.
+  """
+  committed = None if records is None else functools.partial(_newest_step, model_dir)
   rules = [
-    BestCheckpoint(os.path.join(model_dir, rule.subdir), rule.eval_metric, rule.metric_comp, records, key=rule.subdir)
+    BestCheckpoint(
+      os.path.join(model_dir, rule.subdir), rule.eval_metric, rule.metric_comp, records, rule.subdir, committed
+    )
     for rule in _rules_of(options).values()
   ]
   return BestCheckpoints(rules) if rules else None
+
+
+def _newest_step(model_dir: str) -> int:
+  return max(committed_steps(model_dir), default=-1)
 
 
 def best_metric_names(options: TrainerConfig) -> dict[str, str]:
@@ -232,33 +269,6 @@ def _rules_of(options: TrainerConfig) -> dict[str, BestCheckpointConfig]:
   for index, rule in enumerate(options.best_checkpoints):
     rules[f"trainer.best_checkpoints.{index}.eval_metric"] = rule
   return rules
-
-
-def read_record(export_dir: str) -> dict[str, Any] | None:
-  """Reads the record of a best-checkpoint folder; None if there is none or it cannot be read."""
-  path = os.path.join(export_dir, _RECORD)
-  if not tf.io.gfile.exists(path):
-    return None
-  try:
-    with tf.io.gfile.GFile(path) as file:
-      return dict(json.loads(file.read()))
-  except (ValueError, TypeError, tf.errors.OpError) as error:
-    logging.warning("The record %s cannot be read (%s); the next finite value becomes the best.", path, error)
-    return None
-
-
-def best_checkpoint_in(export_dir: str) -> str | None:
-  """Returns the prefix of the exported weights that the record names, else the newest one, else None."""
-  record = read_record(export_dir)
-  if record and _FILE_KEY in record:
-    return os.path.join(export_dir, record[_FILE_KEY])
-  return read_state_file(export_dir)
-
-
-def step_of(export_dir: str) -> int | None:
-  """Returns the step at which the best weights were evaluated, from the record."""
-  record = read_record(export_dir)
-  return int(record[_STEP_KEY]) if record and _STEP_KEY in record else None
 
 
 def names_of(logs: Mapping[str, Any], prefix: str = "") -> list[str]:

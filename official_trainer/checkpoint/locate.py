@@ -6,7 +6,7 @@ import os
 
 import tensorflow as tf
 
-from official_trainer.checkpoint import best, manifest
+from official_trainer.checkpoint import best_folder, manifest
 from official_trainer.checkpoint.foreign import newest_foreign
 from official_trainer.checkpoint.stored import VALUE, stored_shapes
 
@@ -26,7 +26,7 @@ def find_checkpoint(path: str) -> str | None:
     return None
   if steps := manifest.committed_steps(path):
     return manifest.checkpoint_prefix(path, steps[-1])
-  return best.best_checkpoint_in(path) or newest_foreign(path)
+  return best_folder.best_checkpoint_in(path) or newest_foreign(path)
 
 
 def is_model_only(prefix: str) -> bool:
@@ -36,4 +36,4 @@ def is_model_only(prefix: str) -> bool:
 
 def recorded_step(prefix: str) -> int:
   """Returns the step at which a model-only checkpoint was made; 0 if no record says so."""
-  return best.step_of(os.path.dirname(prefix)) or 0
+  return best_folder.step_of(os.path.dirname(prefix)) or 0

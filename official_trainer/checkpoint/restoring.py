@@ -7,40 +7,90 @@ from collections.abc import Collection
 import tensorflow as tf
 
 from official_trainer.checkpoint.stored import VALUE, stored_shapes
-from official_trainer.errors import CheckpointMismatch
+from official_trainer.config.nearest import meant
+from official_trainer.errors import CheckpointMismatch, ConfigError
 
 # Where legacy optimizers keep what belongs to a variable: not among the children of any object.
 _SLOT = ".OPTIMIZER_SLOT"
 # TensorFlow's own count of saves, which only asynchronous ones write.
 _COUNTER = "save_counter"
+_FLAG = "--allow_checkpoint_mismatch"
 
 
-def restore_exactly(checkpoint: tf.train.Checkpoint, prefix: str, *, unused_roots: Collection[str] | None = ()) -> None:
+def restore_exactly(
+  checkpoint: tf.train.Checkpoint,
+  prefix: str,
+  *,
+  unused_roots: Collection[str] | None = (),
+  may_differ: Collection[str] = (),
+) -> list[str]:
   """Restores every object of `checkpoint` from `prefix`, and every value of `prefix`. Call under the strategy's scope.
 
   Args:
     checkpoint: the objects, with all their variables already made.
     prefix: path of the checkpoint without suffix.
     unused_roots: roots of the file that nobody needs to take, such as the optimizer for an evaluation; None for all
-    that
-      `checkpoint` does not have.
+      that `checkpoint` does not have.
+    may_differ: names, as CheckpointMismatch lists them, or what such names begin with up to a "/": variables that may
+      be missing on either side, or have another shape. They keep their initial values; where they match they are
+      restored.
+
+  Returns:
+    The names that differ.
 
   Raises:
     CheckpointMismatch: if an object has no counterpart in the file, or another shape, or a value of the file has no
       counterpart among the objects: a smaller model is another model.
   """
+  if may_differ:
+    return _restore_what_matches(checkpoint, prefix, unused_roots, may_differ)
   try:
     status = checkpoint.read(prefix)
     status.assert_existing_objects_matched()
     status.expect_partial()
   except (AssertionError, ValueError) as error:
     raise CheckpointMismatch(_explain(checkpoint, prefix, error)) from error
-  wanted = _variables_by_path(checkpoint)
+  if _unused(_variables_by_path(checkpoint), _shapes_by_path(prefix), unused_roots):
+    raise CheckpointMismatch(_explain(checkpoint, prefix, None))
+  return []
+
+
+def _unused(wanted: Collection[str], stored: Collection[str], unused_roots: Collection[str] | None) -> list[str]:
+  """Lists the paths in the file that nobody takes, though somebody should."""
   own_roots = {_root(path) for path in wanted}
-  for path in _shapes_by_path(prefix):
-    may_stay = _root(path) not in own_roots if unused_roots is None else _root(path) in unused_roots
-    if path not in wanted and not may_stay:
-      raise CheckpointMismatch(_explain(checkpoint, prefix, None))
+
+  def may_stay(path: str) -> bool:
+    return _root(path) not in own_roots if unused_roots is None else _root(path) in unused_roots
+
+  return [path for path in stored if path not in wanted and not may_stay(path)]
+
+
+def _restore_what_matches(
+  checkpoint: tf.train.Checkpoint, prefix: str, unused_roots: Collection[str] | None, may_differ: Collection[str]
+) -> list[str]:
+  """Restores by name, so that single variables can be left out; TensorFlow restores an object whole or not at all."""
+  stored, wanted = _shapes_by_path(prefix), _variables_by_path(checkpoint)
+  if any(_SLOT in key for key in stored_shapes(prefix)):
+    raise CheckpointMismatch(
+      f"cannot restore {prefix} in part: it holds slots of a legacy optimizer, which have no names of their own."
+    )
+  differing = [path for path, variable in wanted.items() if list(variable.shape) != stored.get(path)]
+  differing += _unused(wanted, stored, unused_roots)
+  known = {*wanted, *stored}
+  for name in may_differ:
+    if not any(_is_named(path, name) for path in known):
+      raise ConfigError.of(_FLAG, f"names '{name}', which is in neither the model nor {prefix}.{meant(name, known)}")
+  if not all(any(_is_named(path, name) for name in may_differ) for path in differing):
+    raise CheckpointMismatch(_explain(checkpoint, prefix, None))
+  reader = tf.train.load_checkpoint(prefix)
+  for path, variable in wanted.items():
+    if path not in differing:
+      variable.assign(reader.get_tensor(path + VALUE))
+  return differing
+
+
+def _is_named(path: str, name: str) -> bool:
+  return path == name or path.startswith(f"{name}/")
 
 
 def restore_matching(checkpoint: tf.train.Checkpoint, prefix: str) -> None:
@@ -87,6 +137,8 @@ def _explain(checkpoint: tf.train.Checkpoint, prefix: str, error: Exception | No
   if not (missing or unused or other):
     lines.append(f"  {error}")
   lines.append("It belongs to another model or another configuration; use the matching one, or another model_dir.")
+  if names := [*missing, *unused, *other]:
+    lines.append(f"To go on all the same, with initial values for these: {_FLAG}={','.join(names)}")
   return "\n".join(lines)
 
 

@@ -114,10 +114,13 @@ class CheckpointStore:
       if background is not None:
         background._check_async_thread_error()  # noqa: SLF001
 
-  def restore_latest(self) -> int | None:
+  def restore_latest(self, may_differ: Collection[str] = ()) -> int | None:
     """Restores the newest checkpoint that is whole; sets broken ones aside, aloud.
 
     Call under the strategy's scope. Files of writes that were never finished are removed.
+
+    Args:
+      may_differ: variables that may differ, as in `restore_exactly`.
 
     Returns:
       The restored step, or None if the folder holds no checkpoint. The caller unpacks the state.
@@ -137,7 +140,8 @@ class CheckpointStore:
         logging.error("Checkpoint %s is broken: %s Trying the one before.", prefix, error)
         broken.append(prefix)
         continue
-      restore_exactly(self._checkpoint, prefix)
+      for name in restore_exactly(self._checkpoint, prefix, may_differ=may_differ):
+        logging.warning("%s of %s is left out, as it was asked for.", name, prefix)
       for prefix in broken:
         self._set_aside(prefix)
       self._saved_step = step

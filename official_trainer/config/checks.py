@@ -44,6 +44,7 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     _schedules,
     _averaging,
     _loops,
+    _never,
     _best_checkpoints,
     _not_yet,
     _devices,
@@ -119,6 +120,25 @@ def _loops(config: ExperimentConfig) -> Iterator[Problem]:
   if trainer.eval_tf_while_loop and trainer.validation_steps == -1:
     message = "cannot run to the end of the data; set validation_steps to a number of batches."
     yield Problem(f"{_TRAINER}.eval_tf_while_loop", message)
+
+
+def _never(config: ExperimentConfig) -> Iterator[Problem]:
+  """Steps after the last one, at which nothing would ever happen."""
+  trainer = config.trainer
+  last = trainer.train_steps
+  if not last:
+    return
+  late = [step for step in trainer.checkpoints_at if step > last]
+  if late:
+    yield Problem(f"{_TRAINER}.checkpoints_at", f"must not be after trainer.train_steps ({last}), got {late}.")
+  if trainer.recovery_begin_steps > last:
+    message = f"must not be after trainer.train_steps ({last}), got {trainer.recovery_begin_steps}.\n"
+    yield Problem(f"{_TRAINER}.recovery_begin_steps", message + "loss_upper_bound would never be enforced.")
+  num_batches = last
+  for first, end in sorted(config.task.train_data.skip_steps):
+    if first >= num_batches:
+      yield Problem("task.train_data.skip_steps", f"[{first}, {end}] is after the last batch of the run.")
+    num_batches += end - first
 
 
 def _averaging(config: ExperimentConfig) -> Iterator[Problem]:

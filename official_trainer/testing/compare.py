@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_trainer.checkpoint import manifest
-from official_trainer.checkpoint.best import best_checkpoint_in, read_record
+from official_trainer.checkpoint.best_folder import best_checkpoint_in, read_record
 from official_trainer.checkpoint.stored import VALUE
 
 _HISTORY = "history.jsonl"

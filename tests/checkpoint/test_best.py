@@ -1,3 +1,4 @@
+import copy
 import itertools
 import json
 import math
@@ -7,18 +8,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_trainer.checkpoint import best
+from official_trainer.checkpoint import best_folder
 from official_trainer.checkpoint.best import (
   BestCheckpoint,
-  best_checkpoint_in,
   best_metric_names,
   build_best_checkpoints,
   is_better,
   lookup,
   names_of,
-  read_record,
-  step_of,
 )
+from official_trainer.checkpoint.best_folder import best_checkpoint_in, read_record, step_of
 from official_trainer.config.trainer import BestCheckpointConfig, TrainerConfig
 
 NOT_FINITE = (math.nan, math.inf, -math.inf)
@@ -35,11 +34,11 @@ class Model(tf.Module):
 class Run:
   """Evaluates with given scores at steps 1, 2, ... and exports by one rule."""
 
-  def __init__(self, folder, metric="accuracy", comparison=None, records=None):
+  def __init__(self, folder, metric="accuracy", comparison=None, records=None, committed_step=None):
     self.folder = str(folder)
     self.model = Model()
     self.checkpoint = tf.train.Checkpoint(model=self.model)
-    self.rule = BestCheckpoint(self.folder, metric, comparison, records)
+    self.rule = BestCheckpoint(self.folder, metric, comparison, records, committed_step=committed_step)
     self.metric = metric
 
   def score(self, step, value):
@@ -203,17 +202,77 @@ def test_the_records_of_a_state_are_used_and_filled(tmp_path):
   assert not Run(tmp_path / "best_ckpt", records=records).score(2, 0.5)
 
 
-def test_a_state_restored_from_before_the_best_on_disk_wins_and_the_folder_stays_until_replaced(
-  tmp_path,
-):
+def restarted(folder, records):
+  """A run that goes on from a state whose records are these."""
+  return Run(folder, records=copy.deepcopy(records), committed_step=lambda: 0)
+
+
+@pytest.fixture
+def ahead(tmp_path):
+  """A folder whose best is that of step 8, and the records of a state that knows only that of step 4."""
+  records = {}
+  run = Run(tmp_path / "best_ckpt", records=records, committed_step=lambda: 0)
+  run.score(4, 0.5)
+  known = copy.deepcopy(records)
+  run.score(8, 0.9)
+  return tmp_path / "best_ckpt", known
+
+
+def test_a_better_record_ahead_of_the_state_stays_until_its_step_is_repeated(ahead):
+  folder, known = ahead
+  run = restarted(folder, known)
+  assert run.score(6, 0.7)
+  assert (run.rule.best_value, run.record["accuracy"], run.exported) == (0.7, 0.9, 8.0)
+  assert run.score(8, 0.9)
+  run.rule.finish()
+  run.assert_agrees(8, 0.9)
+  assert sorted(path.name for path in folder.glob("*.index")) == ["best_ckpt-8.index"]
+
+
+def test_a_record_ahead_that_is_not_repeated_gives_way_to_the_best_of_the_state(ahead):
+  folder, known = ahead
+  run = restarted(folder, known)
+  assert run.score(6, 0.7)
+  assert not run.score(8, 0.6)  # Another course than before: batches were left out.
+  run.assert_agrees(6, 0.7)
+  run.rule.finish()
+  run.assert_agrees(6, 0.7)
+
+
+def test_a_record_ahead_gives_way_to_a_best_from_before_the_restart_too(ahead):
+  folder, known = ahead
+  run = restarted(folder, known)
+  assert not run.score(8, 0.3)
+  run.assert_agrees(4, 0.5)
+
+
+def test_a_worse_record_ahead_of_the_state_is_replaced_at_once(tmp_path):
   folder = tmp_path / "best_ckpt"
-  Run(folder).score(8, 0.9)
-  behind = Run(folder, records={})
-  assert behind.rule.best_ckpt_logs is None
-  assert not behind.score(2, math.nan)
-  assert Run(folder).exported == 8.0
-  assert behind.score(4, 0.7)
-  behind.assert_agrees(4, 0.7)
+  Run(folder).score(8, 0.4)
+  run = restarted(folder, {})
+  assert not run.score(2, math.nan)
+  assert run.score(4, 0.7)
+  run.assert_agrees(4, 0.7)
+
+
+def test_the_former_best_stays_until_a_checkpoint_knows_the_new_one(tmp_path):
+  committed = [2]
+  run = Run(tmp_path, records={}, committed_step=lambda: committed[0])
+
+  def files():
+    return sorted(path.name for path in tmp_path.glob("*.index"))
+
+  run.score(2, 0.5)
+  run.score(4, 0.6)
+  committed[0] = 4  # Saved before the evaluation at step 4.
+  run.score(5, 0.1)
+  assert files() == ["best_ckpt-2.index", "best_ckpt-4.index"]
+  committed[0] = 6
+  run.score(6, 0.1)
+  assert files() == ["best_ckpt-4.index"]
+  run.score(8, 0.7)
+  run.rule.finish()
+  assert files() == ["best_ckpt-8.index"]
 
 
 # ---- Crashes ----------------------------------------------------------------------------------------
@@ -236,7 +295,7 @@ def test_a_record_that_is_not_written_leaves_old_weights_and_old_record_together
   run = Run(tmp_path)
   run.score(1, 0.5)
   with monkeypatch.context() as patch:
-    patch.setattr(best, "write_text", failure)
+    patch.setattr(best_folder, "write_text", failure)
     with pytest.raises((Killed, OSError)):
       run.score(2, 0.8)
   run.assert_agrees(1, 0.5)
@@ -254,7 +313,7 @@ def test_weights_that_are_not_written_leave_the_old_ones_with_their_record(tmp_p
   # Step 1 too: after a restart a step may be evaluated and exported again.
   for step in (2, 1):
     with monkeypatch.context() as patch:
-      patch.setattr(best.tf.train.Checkpoint, "write", failure)
+      patch.setattr(tf.train.Checkpoint, "write", failure)
       with pytest.raises((Killed, OSError)):
         run.score(step, 0.8)
     run.assert_agrees(1, 0.5)
@@ -264,7 +323,7 @@ def test_a_kill_before_the_old_weights_are_removed_costs_nothing(tmp_path, monke
   run = Run(tmp_path)
   run.score(1, 0.5)
   with monkeypatch.context() as patch:
-    patch.setattr(best, "write_state_file", kill)
+    patch.setattr(best_folder, "write_state_file", kill)
     with pytest.raises(Killed):
       run.score(2, 0.8)
   Run(tmp_path).assert_agrees(2, 0.8)

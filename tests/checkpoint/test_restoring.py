@@ -1,9 +1,10 @@
+import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
 
 from official_trainer.checkpoint.restoring import restore_exactly, restore_matching
-from official_trainer.errors import CheckpointMismatch
+from official_trainer.errors import CheckpointMismatch, ConfigError
 
 
 def checkpoint(**values):
@@ -35,6 +36,7 @@ def test_a_mismatch_names_what_is_missing_what_is_unused_and_what_has_another_sh
     "  shapes differ (1):",
     "    ! b [3] vs [2]",
     "It belongs to another model or another configuration; use the matching one, or another model_dir.",
+    "To go on all the same, with initial values for these: --allow_checkpoint_mismatch=c,a,b",
   ]
 
 
@@ -134,3 +136,47 @@ def test_a_background_save_restores_as_any_other(tmp_path):
   objects = checkpoint(a=0.0)
   restore_exactly(objects, str(tmp_path / "ckpt-1"))
   assert objects.a.numpy() == 1.0
+
+
+def test_what_is_named_may_differ_and_keeps_its_initial_value(tmp_path):
+  prefix = tf.train.Checkpoint(model=network(5, 2)).write(str(tmp_path / "ckpt-1"))
+  names = ["model/layer_with_weights-1", "model/layer_with_weights-2/bias", "model/layer_with_weights-2/kernel"]
+  model = network(5, 3, 1)
+  initial = [weight.numpy() for weight in model.weights]
+  differing = restore_exactly(tf.train.Checkpoint(model=model), prefix, may_differ=names)
+  assert sorted(differing) == [
+    "model/layer_with_weights-1/bias",
+    "model/layer_with_weights-1/kernel",
+    "model/layer_with_weights-2/bias",
+    "model/layer_with_weights-2/kernel",
+  ]
+  stored = tf.train.load_checkpoint(prefix).get_tensor("model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE")
+  np.testing.assert_array_equal(model.weights[0].numpy(), stored)
+  for weight, value in zip(model.weights[2:], initial[2:], strict=True):
+    np.testing.assert_array_equal(weight.numpy(), value)
+
+
+def test_what_is_named_and_matches_is_restored_so_that_the_flag_may_stay(prefix):
+  objects = checkpoint(a=0.0, b=[0.0, 0.0])
+  assert restore_exactly(objects, prefix, may_differ=["b"]) == []
+  assert objects.b.numpy().tolist() == [1.0, 2.0]
+
+
+def test_what_differs_and_is_not_named_is_still_refused(prefix):
+  objects = checkpoint(a=[0.0], b=[0.0])
+  with pytest.raises(CheckpointMismatch, match=r"! a \[1\] vs \[\]"):
+    restore_exactly(objects, prefix, may_differ=["b"])
+  assert objects.b.numpy().tolist() == [0.0]
+
+
+def test_a_name_that_is_nowhere_is_refused_with_the_nearest(prefix):
+  with pytest.raises(ConfigError, match="names 'bb', which is in neither the model nor .*Did you mean 'b'"):
+    restore_exactly(checkpoint(a=0.0, b=[0.0]), prefix, may_differ=["bb"])
+
+
+def test_slots_of_a_legacy_optimizer_cannot_be_restored_in_part(tmp_path):
+  model, optimizer = network(2), tf_keras.optimizers.legacy.Adam()
+  optimizer._create_all_weights(model.trainable_variables)
+  prefix = tf.train.Checkpoint(model=model, optimizer=optimizer).write(str(tmp_path / "ckpt-1"))
+  with pytest.raises(CheckpointMismatch, match="legacy optimizer"):
+    restore_exactly(tf.train.Checkpoint(model=network(3)), prefix, unused_roots=["optimizer"], may_differ=["model"])

@@ -34,6 +34,12 @@ RULES = [
   ({"task__task_class": "my.module.Task"}, "task.task_class"),
   ({"task__task_class": "my/module:Task"}, "task.task_class"),
   ({"task__train_data": DataConfig(skip_steps=((0, 3), (5, 5)))}, "task.train_data.skip_steps"),
+  ({"trainer__train_steps": 10, "trainer__checkpoints_at": (5, 11)}, "trainer.checkpoints_at"),
+  ({"trainer__train_steps": 10, "trainer__recovery_begin_steps": 11}, "trainer.recovery_begin_steps"),
+  (
+    {"trainer__train_steps": 10, "task__train_data": DataConfig(skip_steps=((12, 13), (2, 4)))},
+    "task.train_data.skip_steps",
+  ),
   ({"task__validation_data": DataConfig(skip_steps=((0, 3),))}, "task.validation_data.skip_steps"),
   ({"trainer__allow_tpu_summary": True}, "trainer.allow_tpu_summary"),
   ({"trainer__train_tf_function": False}, "trainer.train_tf_while_loop"),
@@ -102,6 +108,11 @@ RULES = [
 @pytest.mark.parametrize(("dotted", "path"), RULES)
 def test_what_does_not_fit_together_is_named(dotted, path):
   assert paths(checks.problems(config(**dotted))) == [path]
+
+
+def test_a_window_at_the_last_batch_is_reached():
+  data = DataConfig(skip_steps=((2, 4), (11, 13)))
+  assert checks.problems(config(trainer__train_steps=10, task__train_data=data)) == []
 
 
 def test_the_defaults_fit_together():

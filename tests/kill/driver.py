@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 POLL_SECS = 0.02
@@ -36,8 +37,16 @@ def run_to_end(arguments: list[str]) -> None:
     raise RuntimeError(f"{arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
 
 
-def kill_repeatedly(arguments: list[str], model_dir: Path, *, seed: int, kills: int, train_steps: int) -> None:
-  """Starts the command `kills` times and kills it each time, at moments drawn from the seed. Prints where it was.
+def kill_repeatedly(
+  arguments: list[str],
+  model_dir: Path,
+  *,
+  seed: int,
+  kills: int,
+  train_steps: int,
+  after_each: Callable[[], None] = lambda: None,
+) -> list[str]:
+  """Starts the command `kills` times and kills it each time, at moments drawn from the seed. Says where it was.
 
   The first kill may come before the first step, in the middle of the imports, the compilation or the first save; the
   others are spread over what is left of the run.
@@ -48,14 +57,19 @@ def kill_repeatedly(arguments: list[str], model_dir: Path, *, seed: int, kills: 
     seed: of the moments.
     kills: how often.
     train_steps: where the run ends.
+    after_each: looks at what a kill has left.
   """
   draw = random.Random(seed)
+  places = []
   for number in range(kills):
     reached = max(0, last_step(model_dir))
     share = (train_steps - reached) // (kills - number)
     step = draw.randint(reached, reached + share) if number else None
     delay_secs = draw.uniform(0.0, 0.3) if number else draw.uniform(0.5, 12.0)
-    print(f"seed {seed}, kill {number + 1}: {_kill_once(arguments, model_dir, step, delay_secs)}")
+    places.append(_kill_once(arguments, model_dir, step, delay_secs))
+    print(f"seed {seed}, kill {number + 1}: {places[-1]}", flush=True)
+    after_each()
+  return places
 
 
 def stop_by_signal(
