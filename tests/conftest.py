@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import layers
+from tests import finite_guard, layers
 
 LOGICAL_CPUS = 4
 
@@ -59,6 +59,7 @@ def pytest_ignore_collect(collection_path: Path, config):
 def pytest_runtest_setup():
   if "tensorflow" in sys.modules:
     configure_logical_cpus()
+    finite_guard.install()
 
 
 def pytest_sessionfinish(session):

@@ -12,6 +12,7 @@ from official_trainer.data.anchor import Anchor
 from official_trainer.data.indexed import IndexedInput
 from official_trainer.errors import TrainingDiverged
 from official_trainer.run_record import Recovery, load_record
+from official_trainer.testing.compare import differences
 from tests import tiny
 
 STEPS = 14
@@ -40,6 +41,7 @@ def assert_same_run(folder, other):
   for step in tiny.committed(folder):
     tiny.assert_same_contents(folder / f"ckpt-{step}", other / f"ckpt-{step}")
   assert (folder / "history.jsonl").read_bytes() == (other / "history.jsonl").read_bytes()
+  assert differences(folder, other) == []  # The best weights among them.
 
 
 def excluding(folder, *windows, task_class, **settings):
