@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +27,11 @@ class SimulatedCrash(BaseException):
 
   def __str__(self) -> str:
     return f"a crash on purpose after step {self.step}"
+
+
+def kill(_: int = 0) -> None:
+  """Ends this process by SIGKILL."""
+  os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Fault:

@@ -3,17 +3,16 @@
     with pytest.raises(faults.SimulatedCrash), faults.crash_at(5):
       runner.run()
 
-`step` is the number of completed updates. A fault "at step 5" comes when five updates are done, before the sixth, also
-in the middle of a compiled inner loop; at the last step of a run it never comes. Each context yields a `Fault`, and
-raises FaultDidNotHappen if its body ends well without it. Outside of the contexts nothing of this is there: a trainer
-pays for none of it.
+`step` is the number of completed updates. A fault of training "at step 5" comes when five updates are done, before the
+sixth, also in the middle of a compiled inner loop; at the last step of a run it never comes. Each context yields a
+`Fault`, and raises FaultDidNotHappen if its body ends well without it. Outside of the contexts nothing of this is there:
+a trainer pays for none of it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,9 +21,9 @@ from typing import Any
 import tensorflow as tf
 
 from official_trainer.testing.damage import flip_bit, flipped_bit, read_only
-from official_trainer.testing.fault import Fault, FaultDidNotHappen, SimulatedCrash, patched
-from official_trainer.testing.full_disk import full_disk
-from official_trainer.testing.injection import injected
+from official_trainer.testing.fault import Fault, FaultDidNotHappen, SimulatedCrash, kill, patched
+from official_trainer.testing.full_disk import full_disk, kill_at_write
+from official_trainer.testing.injection import EVALUATION, TRAINING, injected
 from official_trainer.testing.nan_inputs import with_nan
 from official_trainer.trainer import Trainer
 
@@ -38,6 +37,7 @@ __all__ = [
   "full_disk",
   "hang_at",
   "kill_at",
+  "kill_at_write",
   "nan_at",
   "read_only",
   "signal_at",
@@ -46,42 +46,49 @@ __all__ = [
 
 
 @contextlib.contextmanager
-def kill_at(step: int) -> Iterator[Fault]:
-  """Kills this process with SIGKILL at `step`: nothing is flushed, no handler runs. For child processes of a test."""
-  with _at_step("kill_at", step, lambda _: os.kill(os.getpid(), signal.SIGKILL)) as fault:
+def kill_at(step: int, *, during: str = TRAINING) -> Iterator[Fault]:
+  """Kills this process with SIGKILL at `step`: nothing is flushed, no handler runs. For child processes of a test.
+
+  Args:
+    step: completed updates.
+    during: "training", or "evaluation" for the first batch of the evaluation at that step.
+  """
+  with _at_step("kill_at", step, kill, during=during) as fault:
     yield fault
 
 
 @contextlib.contextmanager
-def crash_at(step: int) -> Iterator[Fault]:
-  """Raises SimulatedCrash out of `Trainer.train` at `step`: the moment of `kill_at`, for tests in one process.
+def crash_at(step: int, *, during: str = TRAINING) -> Iterator[Fault]:
+  """Raises SimulatedCrash out of the trainer at `step`: the moment of `kill_at`, for tests in one process.
 
-  What a kill cuts off goes on here: `finally` clauses, and threads. So a save that has begun is finished.
+  What a kill cuts off goes on here: `finally` clauses, and threads. So a save that has begun is finished. Arguments as
+  those of `kill_at`.
   """
 
   def crash(at: int) -> None:
     raise SimulatedCrash(at)
 
-  def recognisable(train: Callable[..., Any]) -> Callable[..., Any]:
-    def train_and_convert(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
+  def recognisable(run: Callable[..., Any]) -> Callable[..., Any]:
+    def run_and_convert(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
       try:
-        return train(trainer, *args, **kwargs)
+        return run(trainer, *args, **kwargs)
       except tf.errors.OpError as error:  # What TensorFlow makes of every exception in a compiled loop.
         if not fault.happened or SimulatedCrash.__name__ not in str(error):
           raise
         raise SimulatedCrash(step) from error
 
-    return train_and_convert
+    return run_and_convert
 
-  with _at_step("crash_at", step, crash) as fault, patched(Trainer, "train", recognisable):
+  method = "evaluate" if during == EVALUATION else "train"
+  with _at_step("crash_at", step, crash, during=during) as fault, patched(Trainer, method, recognisable):
     yield fault
 
 
 @contextlib.contextmanager
-def hang_at(step: int) -> Iterator[Fault]:
-  """Blocks inside the compiled loop at `step`, until the context is left; another thread has to."""
+def hang_at(step: int, *, during: str = TRAINING) -> Iterator[Fault]:
+  """Blocks inside the compiled loop at `step`, until the context is left; another thread has to. As `kill_at`."""
   released = threading.Event()
-  with _at_step("hang_at", step, lambda _: released.wait()) as fault:
+  with _at_step("hang_at", step, lambda _: released.wait(), during=during) as fault:
     try:
       yield fault
     finally:
@@ -89,15 +96,16 @@ def hang_at(step: int) -> Iterator[Fault]:
 
 
 @contextlib.contextmanager
-def signal_at(step: int, number: int, *, times: int | None = 1) -> Iterator[Fault]:
+def signal_at(step: int, number: int, *, during: str = TRAINING, times: int | None = 1) -> Iterator[Fault]:
   """Sends this process the signal `number`, such as `signal.SIGTERM`, at `step`.
 
   Args:
     step: completed updates.
     number: of the signal.
+    during: "training", or "evaluation" for the first batch of the evaluation at that step.
     times: how often, if the step comes more than once; None: always.
   """
-  with _at_step("signal_at", step, lambda _: os.kill(os.getpid(), number), times) as fault:
+  with _at_step("signal_at", step, lambda _: os.kill(os.getpid(), number), during=during, times=times) as fault:
     yield fault
 
 
@@ -133,9 +141,11 @@ def nan_at(step: int, replica: int | None = None, *, times: int | None = 1) -> I
 
 
 def _at_step(
-  name: str, step: int, act: Callable[[int], Any], times: int | None = 1
+  name: str, step: int, act: Callable[[int], Any], *, during: str, times: int | None = 1
 ) -> contextlib.AbstractContextManager[Fault]:
-  return injected(Fault(f"{name}({_checked(name, step)})", times), lambda at: at == step, act=act)
+  place = "" if during == TRAINING else f", during={during!r}"
+  fault = Fault(f"{name}({_checked(name, step)}{place})", times)
+  return injected(fault, lambda at: at == step, act=act, during=during)
 
 
 def _checked(name: str, step: int) -> int:

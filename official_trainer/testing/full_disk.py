@@ -1,4 +1,4 @@
-"""A disk that is full, for all writes or for those to one kind of file."""
+"""A disk that is full, for all writes or for those to one kind of file; and a process that dies while it writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
 
-from official_trainer.testing.fault import Fault, patched
+from official_trainer.testing.fault import Fault, kill, patched
 
 _TEMPORARY = re.compile(r"\.(.+)\.tmp-\d+$")
 # The limit is one for the process: of two writes at a time, only the one that is meant may meet it.
@@ -48,7 +48,28 @@ def full_disk(
     with _limited(free_bytes):
       yield Fault("full_disk()", times)
     return
-  fault = Fault(f"full_disk({files!r}, after={after})", times)
+  with _failing_writes(Fault(f"full_disk({files!r}, after={after})", times), files, after, free_bytes) as fault:
+    yield fault
+
+
+@contextlib.contextmanager
+def kill_at_write(files: str, *, after: int = 0, free_bytes: int = 0) -> Iterator[Fault]:
+  """Kills this process with SIGKILL in the middle of a write. For child processes of a test.
+
+  Args:
+    files: the file's name must match this pattern; see `full_disk`.
+    after: how many of these writes go well first.
+    free_bytes: how much of the write gets to the file.
+  """
+  fault = Fault(f"kill_at_write({files!r}, after={after})", 1)
+  with _failing_writes(fault, files, after, free_bytes, then=kill):
+    yield fault
+
+
+@contextlib.contextmanager
+def _failing_writes(
+  fault: Fault, files: str, after: int, free_bytes: int, then: Callable[[], None] = lambda: None
+) -> Iterator[Fault]:
   left = after
 
   def is_hit(name: str) -> bool:
@@ -58,7 +79,7 @@ def full_disk(
     left -= 1
     return left < 0
 
-  with _writes_seen(fault, is_hit, free_bytes):
+  with _writes_seen(fault, is_hit, free_bytes, then):
     try:
       yield fault
     finally:
@@ -67,7 +88,9 @@ def full_disk(
 
 
 @contextlib.contextmanager
-def _writes_seen(fault: Fault, is_hit: Callable[[str], bool], free_bytes: int) -> Iterator[None]:
+def _writes_seen(
+  fault: Fault, is_hit: Callable[[str], bool], free_bytes: int, then: Callable[[], None]
+) -> Iterator[None]:
   """Limits the writes that are hit, and only them, while the body runs."""
   failed: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -77,6 +100,7 @@ def _writes_seen(fault: Fault, is_hit: Callable[[str], bool], free_bytes: int) -
         return write()
       except (tf.errors.OpError, OSError):
         fault.note()
+        then()
         raise
 
   def write(original: Callable[..., None]) -> Callable[..., None]:

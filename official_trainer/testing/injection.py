@@ -1,4 +1,4 @@
-"""How a fault gets into a compiled training loop, and out of it again."""
+"""How a fault gets into a compiled loop of training or evaluation, and out of it again."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from official_trainer.feed import Feed
 from official_trainer.testing.fault import Fault, patched
 from official_trainer.trainer import Trainer
 
-_LIKELY = (
-  "Training began after that step or ended before it (the step counts completed updates; at the last one no further"
-  " batch is fetched), or its loop was compiled before the context was entered: build the trainer inside."
-)
+TRAINING, EVALUATION = "training", "evaluation"
+
+_LIKELY = {
+  TRAINING: "Training began after that step or ended before it (the step counts completed updates; at the last one no"
+  " further batch is fetched)",
+  EVALUATION: "Nothing was evaluated at that step",
+}
 
 Change = Callable[[Trainer, Any, tf.Tensor], Any]
 
@@ -28,8 +31,9 @@ def injected(
   *,
   act: Callable[[int], Any] = lambda step: None,
   change: Change = lambda trainer, inputs, is_due: inputs,
+  during: str = TRAINING,
 ) -> Iterator[Fault]:
-  """Makes the trainers whose loops are made in the body ask before each update whether the fault is due.
+  """Makes the trainers whose loops are made in the body ask before each batch whether the fault is due.
 
   Args:
     fault: counts how often it came.
@@ -37,10 +41,15 @@ def injected(
     act: what happens then, in Python, before the update begins.
     change: returns what the update gets in place of its inputs; traced, on the host. Its last argument, bool scalar,
       says whether the fault is due.
+    during: "training" or "evaluation": whose batches count.
 
   Raises:
+    ValueError: if `during` is neither.
     FaultDidNotHappen: at the end of a body that raised nothing, if the fault did not come.
   """
+
+  if during not in _LIKELY:
+    raise ValueError(f"`during` must be {TRAINING!r} or {EVALUATION!r}, got {during!r}.")
 
   def ask(step: np.ndarray) -> np.bool_:
     is_due = fault.is_due and is_at(int(step))
@@ -60,17 +69,31 @@ def injected(
       )
     return change(trainer, inputs, is_due)
 
-  def hooked(create: Callable[[Trainer], Any]) -> Callable[[Trainer], Any]:
+  # The inputs' method is replaced on the object: a subclass may have one of its own.
+  def training_hooked(create: Callable[[Trainer], Any]) -> Callable[[Trainer], Any]:
     def create_train_loop_fn(trainer: Trainer) -> Any:
       next_inputs = trainer.next_train_inputs
 
       def next_train_inputs(iterator: Any) -> Any:
         return faulty(trainer, next_inputs(iterator))
 
-      trainer.next_train_inputs = next_train_inputs  # On the object: a subclass may have a method of its own.
+      trainer.next_train_inputs = next_train_inputs
       return create(trainer)
 
     return create_train_loop_fn
+
+  def evaluation_hooked(create: Callable[..., Any]) -> Callable[..., Any]:
+    def create_eval_loop_fn(trainer: Trainer, has_state: bool) -> Any:
+      next_inputs = trainer.next_eval_inputs
+
+      def next_eval_inputs(iterator: Any) -> Any:
+        inputs, logs = next_inputs(iterator)
+        return faulty(trainer, inputs), logs
+
+      trainer.next_eval_inputs = next_eval_inputs
+      return create(trainer, has_state)
+
+    return create_eval_loop_fn
 
   def waiting(_: Callable[..., Any]) -> Callable[..., Any]:
     # Endless data are not waited for by ops that need no inputs, such as the step's counter: these would run though
@@ -81,12 +104,15 @@ def injected(
 
     return awaited
 
-  with patched(Trainer, "create_train_loop_fn", hooked), patched(Feed, "awaited", waiting):
+  hook = ("create_train_loop_fn", training_hooked) if during == TRAINING else ("create_eval_loop_fn", evaluation_hooked)
+  with patched(Trainer, *hook), patched(Feed, "awaited", waiting):
     try:
       yield fault
     finally:
       fault.end()
-  fault.require_happened(_LIKELY)
+  fault.require_happened(
+    f"{_LIKELY[during]}, or the loop was compiled before the context was entered: build the trainer inside."
+  )
 
 
 def _leaves(inputs: Any) -> list[tf.Tensor]:

@@ -56,6 +56,18 @@ def test_a_crash_comes_at_exactly_its_step_in_the_middle_of_a_loop(tmp_path, loo
   assert fault.happened == 1
 
 
+@pytest.mark.parametrize("loop", [{}, {"eval_tf_while_loop": True, "validation_steps": 2}, {"eval_tf_function": False}])
+def test_a_crash_comes_in_the_evaluation_of_its_step(tmp_path, loop):
+  built = tiny.build(tmp_path, **tiny.BEST, ema=tiny.EmaConfig(average_decay=0.9), **loop)
+  with pytest.raises(faults.SimulatedCrash), faults.crash_at(4, during="evaluation") as fault:
+    built.run()
+  assert fault.happened == 1
+  assert (tiny.steps_of(tmp_path, "train"), tiny.steps_of(tmp_path, "validation")) == ([2, 4], [2])
+  with pytest.raises(faults.FaultDidNotHappen, match=r"crash_at\(5, during='evaluation'\).*Nothing was evaluated at"):
+    with faults.crash_at(5, during="evaluation"):
+      tiny.build(tmp_path, **tiny.BEST, ema=tiny.EmaConfig(average_decay=0.9)).run()
+
+
 def test_a_crash_is_not_taken_for_an_error_that_can_be_handled():
   assert not issubclass(faults.SimulatedCrash, Exception)
 
@@ -260,6 +272,7 @@ def test_a_kill_leaves_the_process_no_moment(tmp_path):
   [
     (lambda: faults.crash_at(-1), "`step` of crash_at counts completed updates and must be at least 0, got -1"),
     (lambda: faults.nan_at(-1), "`step` of nan_at"),
+    (lambda: faults.crash_at(1, during="saving"), "`during` must be 'training' or 'evaluation', got 'saving'"),
     (lambda: faults.slow_input(1.0, every=0), "`every` of slow_input must be at least 1"),
     (lambda: faults.signal_at(1, 15, times=0), r"`times` of signal_at\(1\) must be at least 1"),
   ],
