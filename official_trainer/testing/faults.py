@@ -5,8 +5,8 @@
 
 `step` is the number of completed updates. A fault of training "at step 5" comes when five updates are done, before the
 sixth, also in the middle of a compiled inner loop; at the last step of a run it never comes. Each context yields a
-`Fault`, and raises FaultDidNotHappen if its body ends well without it. Outside of the contexts nothing of this is there:
-a trainer pays for none of it.
+`Fault`, and raises FaultDidNotHappen if its body ends well without it. Outside of the contexts nothing of this is
+there: a trainer pays for none of it.
 """
 
 from __future__ import annotations
