@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from absl import logging
 
 # Ops that draw from a hidden, unsaved state. The Stateless* family and Generator ops are not among them.
 STATEFUL_RANDOM_OPS = frozenset(
@@ -107,6 +108,20 @@ def unsaved_randomness(graph: tf.Graph) -> str | None:
     + "\n  ".join(found)
     + "\nUse tf-keras layers, or tf.random.stateless_* with a seed made from the step."
   )
+
+
+def look_for_unsaved_randomness(*, refuse: bool) -> None:
+  """Warns of ops in the step being traced whose state no checkpoint can hold. Does nothing in an eager step.
+
+  Raises:
+    ValueError: in place of the warning, if `refuse`: because `trainer.exact_resume` is set.
+  """
+  text = None if tf.executing_eagerly() else unsaved_randomness(tf.compat.v1.get_default_graph())
+  if text is None:
+    return
+  if refuse:
+    raise ValueError(f"trainer.exact_resume is set, but {text}")
+  logging.warning("%s", text[0].upper() + text[1:])
 
 
 def stateful_random_ops(graph: tf.Graph) -> Sequence[StatefulOp]:

@@ -217,6 +217,9 @@ def _load(values: flags.FlagValues) -> loading.LoadedExperiment:
   if values.mode == checks.REPLAY and values.model_dir and not (values.experiment or config_files):
     # What was run is what is looked at again.
     config_files = [os.path.join(values.model_dir, "params.yaml")]
+    if not os.path.exists(config_files[0]):
+      message = f"{config_files[0]} is not there. Give the folder of a run, or its config by --config_file."
+      raise ConfigError.of("--model_dir", message)
   if values.replay_step is not None and values.mode != checks.REPLAY:
     missing.append(Problem("--replay_step", "is for --mode=replay."))
   if not values.print_config:

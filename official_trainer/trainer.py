@@ -34,7 +34,7 @@ from official_trainer.optim.ema import Ema, NoEma
 from official_trainer.optim.foreign import without_averaging
 from official_trainer.optim.guard import NoGuard, UpdateGuard
 from official_trainer.optim.rate_scale import LearningRateScale, NoLearningRateScale
-from official_trainer.random_state import StepKeyedRandom, draw_seed, unsaved_randomness
+from official_trainer.random_state import StepKeyedRandom, draw_seed, look_for_unsaved_randomness
 from official_trainer.requirements import require_enough, require_parts, require_supported
 from official_trainer.state import TrainState
 from official_trainer.step_loss import add_loss, mask_argument
@@ -327,17 +327,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
       logs = self._task_train_step(
         batch.inputs, model=self.model, optimizer=self.optimizer, metrics=self.train_metrics, **mask_argument(batch)
       )
-      self._check_randomness()
+      look_for_unsaved_randomness(refuse=self._options.exact_resume)
       add_loss(self._train_loss, logs, self.task.loss, batch)
-
-  def _check_randomness(self) -> None:
-    """Names random ops whose state no checkpoint can hold. Runs while the step is traced."""
-    text = None if tf.executing_eagerly() else unsaved_randomness(tf.compat.v1.get_default_graph())
-    if text is None:
-      return
-    if self._options.exact_resume:
-      raise ValueError(f"trainer.exact_resume is set, but {text}")
-    logging.warning("%s", text[0].upper() + text[1:])
 
   # ---- Evaluation ---------------------------------------------------------------------------------------------------
 

@@ -206,3 +206,9 @@ def test_importing_the_module_twice_defines_no_flag_twice():
   with pytest.raises(flags.DuplicateFlagError):
     train.define_flags(values)
   assert "model_dir" not in flags.FlagValues()
+
+
+def test_a_replay_in_a_folder_without_a_run_says_what_to_give(call, tmp_path):
+  code, _, err = call("--mode=replay", f"--model_dir={tmp_path}")
+  assert code == 2
+  assert "params.yaml is not there. Give the folder of a run, or its config by --config_file." in err

@@ -102,7 +102,7 @@ class TrainerConfig:
   )
   validation_summary_subdir: str = setting("validation", "Folder of the evaluation summaries inside model_dir.")
   preemption_on_demand_checkpoint: bool = setting(
-    True, "No effect yet. A stopped run goes on from its newest checkpoint."
+    True, "Kept for Model Garden's configs. A run that is asked to stop saves in any case."
   )
   best_checkpoints: tuple[BestCheckpointConfig, ...] = setting(
     (), "More rules for best weights, each with a folder of its own."
