@@ -230,9 +230,9 @@ class Loop(orbit.Controller):
   def _inner_loop(self, num_steps: int) -> Mapping[str, Any]:
     try:
       return self._train_and_eval.train(tf.constant(num_steps, tf.int32)) or {}
-    except (StopIteration, tf.errors.OutOfRangeError):
-      if self._train_and_eval.train_input.endless:
-        raise  # Not the end of the data, which have none: something else in the step ran out.
+    except (StopIteration, tf.errors.OutOfRangeError) as error:
+      if self._train_and_eval.train_input.endless or not _is_end_of_data(error):
+        raise  # Something else in the step ran out, such as the room for a file that it writes.
       # The compiled loop raises at the end of the data, after the updates before it were done.
       return self._train_and_eval.train_loop_end() or {}
 
@@ -300,3 +300,8 @@ class Loop(orbit.Controller):
       for action in self._actions.on_error:
         action()
       raise
+
+
+def _is_end_of_data(error: Exception) -> bool:
+  """Tells the end of an iterator from other errors of the same class, such as that of a file grown too large."""
+  return isinstance(error, StopIteration) or "End of sequence" in str(error)

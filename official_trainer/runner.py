@@ -35,6 +35,7 @@ from official_trainer.time_ledger import TimeLedger
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
 from official_trainer.writers.console import Console
+from official_trainer.writers.dispensable import Dispensable
 from official_trainer.writers.jsonl import HistoryWriter, TimingsWriter
 from official_trainer.writers.tensorboard import TensorBoardWriter
 
@@ -263,7 +264,8 @@ def file_writers(model_dir: str, mode: str, validation_subdir: str) -> list[Writ
       tensorboard,
       TimingsWriter(os.path.join(model_dir, "timings.jsonl")),
     ]
-  return [tensorboard]
+  # The product of an evaluation are numbers; who may only read the folder gets them without curves.
+  return [Dispensable(tensorboard)]
 
 
 def manifest_facts(seed: int, strategy: tf.distribute.Strategy) -> dict[str, Any]:

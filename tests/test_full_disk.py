@@ -192,6 +192,13 @@ def test_a_run_in_a_read_only_folder_ends_before_anything_is_built(tmp_path):
   assert os.listdir(tmp_path / "run") == []
 
 
+def test_a_run_in_a_read_only_folder_is_evaluated_though_without_curves(undisturbed, caplog):
+  expected = run(undisturbed, mode="eval").metrics
+  with possible(), faults.read_only(undisturbed):
+    assert run(undisturbed, mode="eval").metrics == expected
+  assert "could not be written: " in caplog.text and "The result is complete without it." in caplog.text
+
+
 @pytest.fixture
 def small_disk(tmp_path):
   """A file system of its own, whose size can be changed; skips where this user may not mount one."""

@@ -1,8 +1,10 @@
 """Training data that end before the run does."""
 
+import contextlib
 import json
 
 import pytest
+import tensorflow as tf
 
 from official_trainer import session as session_module
 from official_trainer.optim.config import (
@@ -13,6 +15,7 @@ from official_trainer.optim.config import (
   OptimizationConfig,
   OptimizerConfig,
 )
+from official_trainer.testing import faults
 from tests import tiny
 
 
@@ -105,3 +108,27 @@ def test_a_run_whose_data_ended_asked_again_trains_nothing_and_evaluates_once(tm
   assert result.step == 5 and evaluated == [5]
   assert result.metrics == first.metrics
   assert (tmp_path / "history.jsonl").read_bytes() == before
+
+
+class Writing(tiny.FiniteTask):
+  """Writes a file in every step."""
+
+  path = ""
+
+  def train_step(self, inputs, **kwargs):
+    tf.io.write_file(self.path, "x" * 100)
+    return super().train_step(inputs, **kwargs)
+
+
+def test_a_full_disk_in_the_step_is_not_taken_for_the_end_of_the_data(tmp_path, monkeypatch):
+  monkeypatch.setattr(Writing, "path", str(tmp_path / "written"))
+  with contextlib.ExitStack() as stack:
+
+    def fill(event):
+      built.session.store.wait()
+      stack.enter_context(faults.full_disk())
+
+    built = tiny.build(tmp_path, mode="train", task_class=Writing, session={"train_actions": [fill]})
+    with pytest.raises(tf.errors.OutOfRangeError, match="written; File too large"):
+      built.run()
+  assert not built.session.loop.input_ended
