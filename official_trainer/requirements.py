@@ -7,7 +7,6 @@ from typing import Any
 import tensorflow as tf
 
 from official_trainer.errors import ConfigError
-from official_trainer.feed import Feed
 
 
 def require_supported(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
@@ -42,20 +41,44 @@ def require_parts(config: Any, train_data: bool, validation_data: bool) -> None:
       )
 
 
-def require_enough(feed: Feed, validation_steps: int) -> None:
+def require_enough(num_batches: int | None, validation_steps: int) -> None:
   """Checks that an evaluation has as many batches as it is asked for, where their number is known.
 
   Args:
-    feed: the evaluation's input.
+    num_batches: of the evaluation's input, None where it is not known.
     validation_steps: `trainer.validation_steps`; -1 for all there are.
 
   Raises:
     ConfigError: if there are fewer.
   """
-  num_batches = feed.num_batches()
   if num_batches is not None and validation_steps > num_batches:
     raise ConfigError.of(
       "trainer.validation_steps",
       f"asks for {validation_steps} batches, but task.validation_data has {num_batches}."
       " Use -1 for every example once.",
+    )
+
+
+def require_whole(num_evaluated: int, num_batches: int | None) -> None:
+  """Checks that an evaluation is one.
+
+  Orbit takes every OutOfRangeError in an evaluation for the end of the data, also one of a file that grew too large.
+
+  Args:
+    num_evaluated: batches that were evaluated.
+    num_batches: how many there are, None where it is not known or not all were asked for.
+
+  Raises:
+    ValueError: if there was none at all.
+    RuntimeError: if it ended before the data did.
+  """
+  if num_evaluated == 0:
+    raise ValueError(
+      "the evaluation set is empty: not one example was evaluated. Check task.validation_data"
+      " (split, files, drop_remainder with a batch larger than the set)."
+    )
+  if num_batches is not None and num_evaluated < num_batches:
+    raise RuntimeError(
+      f"the evaluation ended after {num_evaluated} of {num_batches} batches: something else than the data ran out in a"
+      " step, such as the room for a file that it writes."
     )

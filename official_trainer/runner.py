@@ -22,7 +22,7 @@ from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import newest_bundle
 from official_trainer.data_wait import DataWait
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
-from official_trainer.errors import ConfigError, ExitCode, Preempted
+from official_trainer.errors import ConfigError, ExitCode, NotWritten, Preempted
 from official_trainer.random_state import seed_everything
 from official_trainer.replay import Replay, StepReport
 from official_trainer.run_record import RunRecord, load_record, settled_seed
@@ -180,7 +180,10 @@ class Runner:
     record = load_record(self._model_dir)
     if record is None:
       return stopped
-    dataclasses.replace(record, stopped_at=stopped.step).save(self._model_dir)
+    try:
+      dataclasses.replace(record, stopped_at=stopped.step).save(self._model_dir)
+    except NotWritten as error:  # That it was asked to stop is what the caller must know.
+      self._console.warn(str(error))
     if record.stopped_at != stopped.step:
       return stopped
     return Preempted(stopped.step, f"{stopped.reason}, for the second time without a step of progress", ExitCode.ERROR)

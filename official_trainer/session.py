@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from official_trainer.config.checks import EVALUATING_MODES, RUN_MODES, TRAINING
 from official_trainer.config.nearest import meant
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.crash_reports import CrashReports
-from official_trainer.errors import ConfigError, Problem
+from official_trainer.errors import ConfigError, NotWritten, Problem
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
 from official_trainer.phases import Phase, Phases
@@ -199,7 +200,7 @@ class Session:
       raise
     finally:
       self._console.stop()
-      self._writer.close()
+      self._close_writer()
     return RunResult(model=self._trainer.model, state=self._state, logs=dict(logs or {}), model_dir=self._model_dir)
 
   def _build_actions(
@@ -267,6 +268,16 @@ class Session:
     """Makes what was written agree with the state: nothing of later steps remains."""
     self._ledger.begin_leg(self._state.step)
     self._writer.open(self._state.step, self._state.host.history.rows)
+
+  def _close_writer(self) -> None:
+    """Closes the writers; where something else ends the run, that says more than a file that cannot be closed."""
+    ending = sys.exc_info()[1]
+    try:
+      self._writer.close()
+    except NotWritten as error:
+      if ending is None:
+        raise
+      self._console.warn(str(error))
 
   def _require_metrics(self) -> None:
     """Checks every metric name in the config against what an evaluation reports, before the first step."""

@@ -35,7 +35,7 @@ from official_trainer.optim.foreign import without_averaging
 from official_trainer.optim.guard import NoGuard, UpdateGuard
 from official_trainer.optim.rate_scale import LearningRateScale, NoLearningRateScale
 from official_trainer.random_state import StepKeyedRandom, draw_seed, look_for_unsaved_randomness
-from official_trainer.requirements import require_enough, require_parts, require_supported
+from official_trainer.requirements import require_enough, require_parts, require_supported, require_whole
 from official_trainer.state import TrainState
 from official_trainer.step_loss import add_loss, mask_argument
 from official_trainer.stop import StopRequest
@@ -339,8 +339,10 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
     Raises:
       ValueError: if the evaluation set is empty.
+      RuntimeError: if the whole set was asked for, and the evaluation ended before.
     """
     with self._state.ema.swapped_in(self._state.step):
+      self._wants_all_batches = int(num_steps) == -1
       return super().evaluate(num_steps)
 
   def create_eval_loop_fn(self, has_state: bool) -> Any:
@@ -384,11 +386,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
   def eval_end(self, aggregated_logs: Any = None) -> dict[str, Any]:
     """Returns the metrics of the evaluation and exports the best checkpoint. Runs eagerly, averages still in place."""
-    if int(self._eval_batches.numpy()) == 0:
-      raise ValueError(
-        "the evaluation set is empty: not one example was evaluated. Check task.validation_data"
-        " (split, files, drop_remainder with a batch larger than the set)."
-      )
+    require_whole(int(self._eval_batches.numpy()), self._num_eval_batches if self._wants_all_batches else None)
     logs = {metric.name: metric.result() for metric in self.validation_metrics}
     if self.validation_loss.count.numpy() != 0:
       logs[self.validation_loss.name] = self.validation_loss.result()
@@ -482,7 +480,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
         seed=self._seed,
         distribute=self.distribute_dataset,
       )
-    require_enough(self._validation_input, self._options.validation_steps)
+    self._num_eval_batches = self._validation_input.num_batches()
+    require_enough(self._num_eval_batches, self._options.validation_steps)
     self._validation_metrics = joint_metrics(
       self.task.build_metrics(training=False), self.model, self._validation_input.inputs_spec, self._validation_loss
     )

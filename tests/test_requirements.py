@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from official_trainer.errors import ConfigError
-from official_trainer.requirements import require_parts, require_supported
+from official_trainer.requirements import require_parts, require_supported, require_whole
 from tests import small_tasks
 
 
@@ -44,3 +44,26 @@ def test_more_validation_steps_than_batches_are_refused_and_reported_with_the_ot
   ]
   assert "asks for 4 batches, but task.validation_data has 3. Use -1" in str(raised.value)
   small_tasks.build_trainer(small_tasks.experiment(validation_steps=3))
+
+
+def test_an_evaluation_that_was_cut_short_is_no_result():
+  require_whole(3, 3)
+  require_whole(3, None)
+  with pytest.raises(RuntimeError, match="ended after 2 of 3 batches"):
+    require_whole(2, 3)
+  with pytest.raises(ValueError, match="the evaluation set is empty"):
+    require_whole(0, 3)
+
+
+def test_a_full_disk_inside_an_evaluation_step_does_not_pass_for_the_end_of_the_data():
+  class Writing(small_tasks.Regression):
+    batches = 0
+
+    def aggregate_logs(self, state, step_outputs):
+      self.batches += 1
+      if self.batches == 2:
+        raise tf.errors.OutOfRangeError(None, None, "predictions.txt; File too large")
+
+  trainer = small_tasks.build_trainer(task=Writing)
+  with pytest.raises(RuntimeError, match="ended after 2 of 3 batches"):
+    small_tasks.evaluate(trainer)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from official_trainer import session as session_module
-from official_trainer.errors import ExitCode, Preempted
+from official_trainer.errors import ExitCode, NotWritten, Preempted
 from official_trainer.stop import StopRequest
 from tests import tiny
 
@@ -98,3 +98,18 @@ def test_a_stop_never_saves_weights_that_are_not_finite(tmp_path, recovery_max_t
   with pytest.raises(Preempted, match="after step 2"):
     built.run()
   assert tiny.committed(tmp_path) == [0]
+
+
+def test_a_writer_that_cannot_be_closed_does_not_hide_that_the_run_was_stopped(tmp_path, monkeypatch):
+  stop = StopRequest()
+  built = tiny.build(
+    tmp_path, stop=stop, session={"train_actions": [lambda event: stop.set("SIGTERM", ExitCode.RESTART)]}
+  )
+
+  def full():
+    raise NotWritten("history.jsonl", "No space left on device")
+
+  monkeypatch.setattr(built.session._writer, "close", full)
+  with pytest.raises(Preempted):
+    built.run()
+  assert "history.jsonl could not be written: No space left on device" in built.said
