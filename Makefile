@@ -43,7 +43,7 @@ test-slow: $(INSTALLED)
 	$(PYTEST) -m "slow and not soak" --durations=10
 
 soak: $(INSTALLED)
-	$(PYTEST) -m soak -s
+	SOAK_REPORT=docs/reliability.md $(PYTEST) -m soak -s
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .

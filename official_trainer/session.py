@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from official_trainer.actions.checkpoint import SaveCheckpoint
@@ -187,7 +187,7 @@ class Session:
       TrainingDiverged, CheckpointMismatch, ConfigError: see there.
     """
     try:
-      with self._trainer.strategy.scope(), self._watched(), self._phases(Phase.OTHER):
+      with self._trainer.strategy.scope(), self._watched():
         logs = self._evaluate_mode() if self._mode not in TRAINING_MODES else self._train_mode()
         if post_eval:
           logs = self._loop.evaluate(self._options.validation_steps)
@@ -318,8 +318,14 @@ class Session:
       return None
     return Watchdog(hang_secs, step=lambda: self._state.step, on_hang=self._reports.hung, clock=self._clock)
 
-  def _watched(self) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext() if self._watchdog is None else self._watchdog.watching()
+  @contextlib.contextmanager
+  def _watched(self) -> Iterator[None]:
+    with contextlib.nullcontext() if self._watchdog is None else self._watchdog.watching():
+      if self._mode in TRAINING_MODES:
+        with self._phases(Phase.OTHER):
+          yield
+      else:
+        yield  # Between two evaluations it may wait for checkpoints, for as long as it likes.
 
   def _plot(self) -> None:
     if len(self._state.host.history):

@@ -5,15 +5,32 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 POLL_SECS = 0.02
+_UNCOMMITTED = re.compile(r"ckpt-(\d+)(_temp|\.index|\.data-.*)$")
 LIMIT_SECS = 300
+
+
+class Kill(NamedTuple):
+  """What a kill has left.
+
+  Attributes:
+    step: of the newest row of the history, -1 before the first one.
+    cut_off: whether files of a save are there without a manifest: it was in the middle of one.
+    text: for people.
+  """
+
+  step: int
+  cut_off: bool
+  text: str
 
 
 def command(model_dir: Path, experiment: str, overrides: str) -> list[str]:
@@ -45,7 +62,7 @@ def kill_repeatedly(
   kills: int,
   train_steps: int,
   after_each: Callable[[], None] = lambda: None,
-) -> list[str]:
+) -> list[Kill]:
   """Starts the command `kills` times and kills it each time, at moments drawn from the seed. Says where it was.
 
   The first kill may come before the first step, in the middle of the imports, the compilation or the first save; the
@@ -67,7 +84,7 @@ def kill_repeatedly(
     step = draw.randint(reached, reached + share) if number else None
     delay_secs = draw.uniform(0.0, 0.3) if number else draw.uniform(0.5, 12.0)
     places.append(_kill_once(arguments, model_dir, step, delay_secs))
-    print(f"seed {seed}, kill {number + 1}: {places[-1]}", flush=True)
+    print(f"seed {seed}, kill {number + 1}: {places[-1].text}", flush=True)
     after_each()
   return places
 
@@ -85,7 +102,7 @@ def stop_by_signal(
   return process.returncode
 
 
-def _kill_once(arguments: list[str], model_dir: Path, step: int | None, delay_secs: float) -> str:
+def _kill_once(arguments: list[str], model_dir: Path, step: int | None, delay_secs: float) -> Kill:
   """Starts the command and kills it `delay_secs` after its history reaches `step`, or after its start if None."""
   process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
   if step is not None:
@@ -100,7 +117,12 @@ def _kill_once(arguments: list[str], model_dir: Path, step: int | None, delay_se
   files = sorted(name for name in os.listdir(model_dir) if name.startswith("ckpt-")) if model_dir.exists() else []
   ending = "had ended" if process.returncode == 0 else "was killed"
   place = "the start" if step is None else f"step {step}"
-  return f"{ending} {delay_secs:.2f} s after {place}; history at {last_step(model_dir)}; files {files}"
+  reached = last_step(model_dir)
+  cut_off = any(
+    (match := _UNCOMMITTED.match(name)) and f"ckpt-{match.group(1)}.manifest.json" not in files for name in files
+  )
+  text = f"{ending} {delay_secs:.2f} s after {place}; history at {reached}; files {files}"
+  return Kill(reached, cut_off, text)
 
 
 def _wait_for(process: subprocess.Popen, model_dir: Path, step: int) -> None:

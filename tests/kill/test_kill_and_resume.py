@@ -1,6 +1,8 @@
 """Kill it anywhere, type the command again: the same weights, slots, averages, history and best, bit for bit."""
 
+import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import tensorflow as tf
 
 from official_trainer.checkpoint.best_folder import best_checkpoint_in, read_record
 from official_trainer.testing.compare import differences
-from tests.kill import driver
+from tests.kill import driver, soak_report
 
 TRAIN_STEPS = 600
 OVERRIDES = (
@@ -20,6 +22,15 @@ REPLICAS = {
   "one device": "runtime.distribution_strategy=one_device",
   "two mirrored replicas": "runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=2",
 }
+
+
+@pytest.fixture(scope="session")
+def soaked() -> Iterator[list[soak_report.Soaked]]:
+  """Gathers the runs that were killed and ended well; writes them into the page that SOAK_REPORT names."""
+  runs: list[soak_report.Soaked] = []
+  yield runs
+  if runs and (page := os.environ.get("SOAK_REPORT")):
+    soak_report.write(Path(page), runs, TRAIN_STEPS)
 
 
 @pytest.fixture(scope="module", params=list(REPLICAS))
@@ -50,17 +61,20 @@ class BestFolder:
       reader.get_tensor(name)
 
 
-def killed_run_equals(uninterrupted: tuple[Path, str], model_dir: Path, seed: int, kills: int) -> None:
+def killed_run_equals(uninterrupted: tuple[Path, str], model_dir: Path, seed: int, kills: int) -> list[driver.Kill]:
   reference, overrides = uninterrupted
   arguments = driver.command(model_dir, "digits/cnn_ema", overrides)
   best = BestFolder(model_dir)
-  driver.kill_repeatedly(arguments, model_dir, seed=seed, kills=kills, train_steps=TRAIN_STEPS, after_each=best.check)
+  places = driver.kill_repeatedly(
+    arguments, model_dir, seed=seed, kills=kills, train_steps=TRAIN_STEPS, after_each=best.check
+  )
   driver.run_to_end(arguments)
   best.check()
   assert differences(reference, model_dir) == []
   leftovers = [path.name for path in model_dir.rglob("*") if "_temp" in path.name or ".tmp-" in path.name]
   assert leftovers == []
   assert len(list((model_dir / "best_ckpt").glob("*.index"))) == 1
+  return places
 
 
 @pytest.mark.slow
@@ -84,5 +98,7 @@ def test_a_run_stopped_by_signals_saves_and_ends_with_the_bits_of_the_uninterrup
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", [2, 3, 4, 5, 6])
-def test_a_run_killed_ten_times_ends_with_the_bits_of_the_uninterrupted_run(uninterrupted, tmp_path, seed):
-  killed_run_equals(uninterrupted, tmp_path / "run", seed=seed, kills=10)
+def test_a_run_killed_ten_times_ends_with_the_bits_of_the_uninterrupted_run(uninterrupted, tmp_path, seed, soaked):
+  kills = killed_run_equals(uninterrupted, tmp_path / "run", seed=seed, kills=10)
+  replicas = next(name for name, settings in REPLICAS.items() if settings in uninterrupted[1])
+  soaked.append(soak_report.Soaked(replicas, seed, tuple(kills)))
