@@ -38,13 +38,13 @@ from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.config import base
 from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.data.arrays import ArraySource
-from official_trainer.data_wait import DataWait
-from official_trainer.phases import Phase, Phases
 from official_trainer.stop import StopRequest
 from official_trainer.task import Task
-from official_trainer.time_ledger import TimeLedger
+from official_trainer.timing.data_wait import DataWait
+from official_trainer.timing.ledger import TimeLedger
+from official_trainer.timing.phases import Phase, Phases
+from official_trainer.timing.watchdog import Watchdog
 from official_trainer.trainer import Trainer
-from official_trainer.watchdog import Watchdog
 
 BATCH_SIZE = 64
 LEARNING_RATE = 1e-3

@@ -15,8 +15,8 @@ from absl import logging
 from official_trainer.actions.event import TRAIN, VALIDATION, Actions, Event, LoopDiscarded, scalars_of
 from official_trainer.cadence import Cadence
 from official_trainer.metrics.window import write_window
-from official_trainer.phases import Enter, Phase, Phases
 from official_trainer.stop import EvaluationStopped, StopRequest
+from official_trainer.timing.phases import Enter, Phase, Phases
 from official_trainer.trainer import Trainer
 
 

@@ -20,18 +20,18 @@ from official_trainer.config import drift, gin_bindings
 from official_trainer.config.checks import EVALUATING_MODES, REPLAY, TRAINING_MODES
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import newest_bundle
-from official_trainer.data_wait import DataWait
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError, ExitCode, NotWritten, Preempted
 from official_trainer.random_state import seed_everything
-from official_trainer.replay import Replay, StepReport
+from official_trainer.run.replay import Replay, StepReport
+from official_trainer.run.result import RunResult
+from official_trainer.run.session import Session
 from official_trainer.run_record import RunRecord, load_record, settled_seed
-from official_trainer.run_result import RunResult
-from official_trainer.session import Session
 from official_trainer.signals import stop_on_signals
 from official_trainer.stop import StopRequest
 from official_trainer.task import Task
-from official_trainer.time_ledger import TimeLedger
+from official_trainer.timing.data_wait import DataWait
+from official_trainer.timing.ledger import TimeLedger
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
 from official_trainer.writers.console import Console

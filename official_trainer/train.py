@@ -180,7 +180,7 @@ def _run(values: flags.FlagValues) -> int:
   if values.print_config:
     describe.print_rows(loaded, sys.stdout)
     return errors.DONE
-  if not values.quiet:
+  if not values.quiet and values.mode != checks.REPLAY:  # A replay has the config of its run.
     print(f"{loaded.name}: settings that are not defaults", file=sys.stderr)
     describe.print_rows(loaded, sys.stderr, changed_only=True)
     sys.stderr.flush()

@@ -18,7 +18,6 @@ from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.anchor import Anchor
 from official_trainer.data.padding import Batch
 from official_trainer.data.skipped import SkippedBatches
-from official_trainer.data_wait import DataWait, NoDataWait
 from official_trainer.distribute.compilation import compiled_step, run_options
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.distribute.replicas import (
@@ -40,6 +39,7 @@ from official_trainer.state import TrainState
 from official_trainer.step_loss import add_loss, mask_argument
 from official_trainer.stop import StopRequest
 from official_trainer.task import LOSS_WEIGHT
+from official_trainer.timing.data_wait import DataWait, NoDataWait
 
 
 @gin.configurable(module="official_trainer")

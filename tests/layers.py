@@ -17,21 +17,18 @@ LAYERS = {
   "config": 0, "registry": 0, "errors": 0, "checkout": 0, "cadence": 0,
   "atomic": 0.5,  # the one way to write a file, which every folder of layer 1 may use
   "distribute": 1, "data": 1, "optim": 1, "checkpoint": 1, "metrics": 1, "writers": 1,
-  "random_state": 1, "stop": 1, "signals": 1, "phases": 0.5, "time_ledger": 1, "watchdog": 1, "data_wait": 1,
+  "random_state": 1, "stop": 1, "signals": 1, "timing": 1,
   "state": 2, "history": 2, "task": 2, "multitask": 2, "run_record": 2, "crash": 2,
   "loop": 3, "trainer": 3, "requirements": 3, "feed": 3, "step_loss": 3, "actions": 3, "export": 3, "inspect": 3,
-  "runner": 4, "session": 4, "start": 4, "rollback": 4, "run_result": 4, "watch": 4,
-  "crash_reports": 4, "replay": 4, "benchmark": 4, "compat": 4, "testing": 4, "launcher": 4,
+  "runner": 4, "run": 4, "benchmark": 4, "compat": 4, "testing": 4, "launcher": 4,
   "train": 5, "experiments": 5,
 }  # fmt: skip
 
 # Units that are single files: their own folder is the library's.
 FILES = (
   "registry", "errors", "checkout", "cadence", "atomic", "random_state", "state", "history", "task",
-  "multitask", "run_record", "loop", "trainer", "feed", "runner", "session", "start", "stop",
-  "signals", "requirements", "step_loss", "rollback", "phases",
-  "time_ledger", "watchdog", "data_wait", "crash", "crash_reports", "run_result", "watch", "replay",
-  "benchmark", "launcher", "train",
+  "multitask", "run_record", "crash", "loop", "trainer", "feed", "runner", "stop", "signals",
+  "requirements", "step_loss", "benchmark", "launcher", "train",
 )  # fmt: skip
 
 # A module imports from lower layers or its own folder. These reach sideways, each for a reason.
@@ -42,7 +39,8 @@ SIDEWAYS = {
   ): "the loop hands its actions an Event (actions/event.py); none imports the loop",
   ("compat", "runner"): "run_experiment writes the files that Runner writes",
   ("testing", "runner"): "assert_resumes_exactly starts an experiment as the command line does",
-  ("compat", "session"): "run_experiment turns Model Garden's arguments into a Session",
+  ("compat", "run"): "run_experiment turns Model Garden's arguments into a Session",
+  ("runner", "run"): "the runner turns a config into a Session, or a Replay",
 }
 
 # Importing any of these costs seconds, or brings TensorFlow along.

@@ -18,7 +18,7 @@ from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.distribute.strategy import build_strategy
 from official_trainer.optim.config import EmaConfig, OptimizationConfig
 from official_trainer.random_state import seed_everything
-from official_trainer.session import Session
+from official_trainer.run.session import Session
 from official_trainer.task import Task
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import WriterGroup

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from official_trainer import session as session_module
 from official_trainer.actions.event import Actions
+from official_trainer.run import session as session_module
 from tests import tiny
 
 

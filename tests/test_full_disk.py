@@ -15,11 +15,11 @@ import tensorflow as tf
 from absl import flags
 
 from official_trainer import atomic, errors, train
-from official_trainer import session as session_module
 from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.best_folder import best_checkpoint_in, step_of
 from official_trainer.config.loading import load
 from official_trainer.errors import NotWritten
+from official_trainer.run import session as session_module
 from official_trainer.runner import Runner
 from official_trainer.testing import assert_resumes_exactly, differences, faults
 from tests import tiny

@@ -5,10 +5,10 @@ import pytest
 import tf_keras
 import yaml
 
-from official_trainer import session as session_module
 from official_trainer.checkpoint import manifest
 from official_trainer.config.loading import load
 from official_trainer.errors import ConfigError, ExitCode, Preempted
+from official_trainer.run import session as session_module
 from official_trainer.run_record import load_record
 from official_trainer.runner import Runner, require_keras_model, resolve_task_class
 from tests import tiny

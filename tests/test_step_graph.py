@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 import tensorflow as tf
 
-from official_trainer.data_wait import DataWait
 from official_trainer.stop import StopRequest
+from official_trainer.timing.data_wait import DataWait
 from tests import small_tasks
 
 pytestmark = pytest.mark.usefixtures("logical_cpus")

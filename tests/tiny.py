@@ -22,7 +22,6 @@ from official_trainer.config.experiment import ExperimentConfig, TaskConfig
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.arrays import ArraySource
 from official_trainer.data.config import DataConfig
-from official_trainer.data_wait import DataWait
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.optim.config import (
   ConstantLrConfig,
@@ -33,9 +32,10 @@ from official_trainer.optim.config import (
 )
 from official_trainer.random_state import seed_everything
 from official_trainer.registry import register_experiment
-from official_trainer.session import EVALUATING_MODES, TRAINING_MODES, Session
+from official_trainer.run.session import EVALUATING_MODES, TRAINING_MODES, Session
 from official_trainer.stop import StopRequest
 from official_trainer.task import Task
+from official_trainer.timing.data_wait import DataWait
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import WriterGroup
 from official_trainer.writers.console import Console

@@ -8,8 +8,8 @@ from absl import logging
 
 from official_trainer.actions.event import Event
 from official_trainer.checkpoint.store import CheckpointStore
-from official_trainer.phases import Enter, Phase, Phases
 from official_trainer.state import TrainState
+from official_trainer.timing.phases import Enter, Phase, Phases
 
 
 class SaveCheckpoint:

@@ -16,9 +16,9 @@ from official_trainer.config.trainer import TrainerConfig
 from official_trainer.errors import ConfigError
 from official_trainer.loop import Loop
 from official_trainer.random_state import seed_everything
+from official_trainer.run.session import Session, orbit_action
 from official_trainer.run_record import RunRecord, load_record, settled_seed
 from official_trainer.runner import file_writers, manifest_facts
-from official_trainer.session import Session, orbit_action
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
 from official_trainer.writers.console import Console

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from official_trainer import session as session_module
+from official_trainer.run import session as session_module
 from tests import tiny
 
 FLIPS = 200

@@ -11,7 +11,6 @@ from official.core import train_lib
 from official.modeling import optimization
 from official.utils.testing import mock_task
 
-from official_trainer import session as session_module
 from official_trainer.compat.model_garden import (
   ExperimentRunner,
   maybe_create_best_ckpt_exporter,
@@ -19,8 +18,9 @@ from official_trainer.compat.model_garden import (
 )
 from official_trainer.errors import ConfigError
 from official_trainer.loop import Loop
+from official_trainer.run import session as session_module
+from official_trainer.run.session import RUN_MODES
 from official_trainer.run_record import load_record
-from official_trainer.session import RUN_MODES
 from tests import tiny
 
 

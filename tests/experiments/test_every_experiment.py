@@ -6,10 +6,10 @@ import pytest
 import tensorflow_datasets as tfds
 
 from official_trainer import registry
-from official_trainer import session as session_module
 from official_trainer.config.loading import load
 from official_trainer.data import tfds_builder
 from official_trainer.experiments import manifest
+from official_trainer.run import session as session_module
 from official_trainer.runner import Runner
 from tests import tiny
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_trainer import session as session_module
 from official_trainer.checkpoint import manifest
+from official_trainer.run import session as session_module
 from official_trainer.testing import compare
 from official_trainer.testing.compare import differences, first_different_step, tensor_differences
 from tests import tiny

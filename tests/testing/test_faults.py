@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_trainer import session as session_module
+from official_trainer.run import session as session_module
 from official_trainer.stop import StopRequest
 from official_trainer.testing import differences, faults
 from official_trainer.trainer import Trainer

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_trainer import session as session_module
 from official_trainer.config.loading import load
+from official_trainer.run import session as session_module
 from official_trainer.testing import FaultDidNotHappen, ResumeNotExact, assert_resumes_exactly
 from tests import tiny
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from official_trainer import session as session_module
 from official_trainer.errors import ExitCode, NotWritten, Preempted
+from official_trainer.run import session as session_module
 from official_trainer.stop import StopRequest
 from tests import tiny
 

@@ -6,7 +6,6 @@ import json
 import pytest
 import tensorflow as tf
 
-from official_trainer import session as session_module
 from official_trainer.optim.config import (
   AdamWExperimentalConfig,
   ConstantLrConfig,
@@ -15,6 +14,7 @@ from official_trainer.optim.config import (
   OptimizationConfig,
   OptimizerConfig,
 )
+from official_trainer.run import session as session_module
 from official_trainer.testing import faults
 from tests import tiny
 

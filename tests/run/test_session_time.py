@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from official_trainer import session as session_module
+from official_trainer.run import session as session_module
 from tests import tiny
 
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_trainer.atomic import write_text
-from official_trainer.phases import Phase
+from official_trainer.timing.phases import Phase
 
 _FILE = "time.json"
 _FORMAT_VERSION = 1

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from official_trainer.phases import Phase
+from official_trainer.timing.phases import Phase
 
 # Compiling, evaluating, saving and restoring take far longer than steps, and nobody has seen how long before.
 _WIDE = 6

@@ -24,7 +24,7 @@ from official_trainer.errors import (
   Preempted,
   TrainingDiverged,
 )
-from official_trainer.phases import Phase
+from official_trainer.timing.phases import Phase
 from official_trainer.trainer import Trainer
 
 # Errors that say all there is to say about themselves.

@@ -5,13 +5,13 @@ import json
 import pytest
 import tensorflow as tf
 
-from official_trainer import session as session_module
 from official_trainer.crash import newest_bundle, read_bundle
-from official_trainer.crash_reports import CrashReports
 from official_trainer.errors import ConfigError, TrainingDiverged
-from official_trainer.phases import Phase
+from official_trainer.run import session as session_module
+from official_trainer.run.crash_reports import CrashReports
+from official_trainer.timing.phases import Phase
 from tests import tiny
-from tests.test_session_recovery import poisoned
+from tests.run.test_session_recovery import poisoned
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from official_trainer import session as session_module
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.crash import newest_bundle
 from official_trainer.errors import ConfigError, TrainingDiverged
-from official_trainer.replay import Replay
+from official_trainer.run import session as session_module
+from official_trainer.run.replay import Replay
 from tests import small_tasks, tiny
-from tests.test_session_recovery import Pipeline, PoisonedGradient, poisoned
+from tests.run.test_session_recovery import Pipeline, PoisonedGradient, poisoned
 
 SETTINGS = {**tiny.EVERYTHING, "steps_per_loop": 1, "checkpoint_interval": 5}
 

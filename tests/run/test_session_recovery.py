@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_trainer import rollback
-from official_trainer import session as session_module
 from official_trainer.data.anchor import Anchor
 from official_trainer.data.indexed import IndexedInput
 from official_trainer.errors import TrainingDiverged
+from official_trainer.run import rollback
+from official_trainer.run import session as session_module
 from official_trainer.run_record import Recovery, load_record
 from official_trainer.testing.compare import differences
 from tests import tiny

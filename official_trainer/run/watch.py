@@ -11,7 +11,7 @@ from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.restoring import restore_exactly
 from official_trainer.checkpoint.store import new_checkpoints
 from official_trainer.errors import BrokenCheckpoint, CheckpointMismatch
-from official_trainer.start import UNUSED_BY_EVALUATION
+from official_trainer.run.start import UNUSED_BY_EVALUATION
 from official_trainer.state import TrainState
 from official_trainer.stop import StopRequest
 

@@ -1,8 +1,8 @@
 import threading
 
-from official_trainer.phases import Phase
-from official_trainer.watchdog import Watchdog
-from tests.test_time_ledger import Clock
+from official_trainer.timing.phases import Phase
+from official_trainer.timing.watchdog import Watchdog
+from tests.timing.test_ledger import Clock
 
 
 class Step:

@@ -3,8 +3,8 @@ import math
 
 import pytest
 
-from official_trainer.phases import Phase
-from official_trainer.time_ledger import TimeLedger
+from official_trainer.timing.ledger import TimeLedger
+from official_trainer.timing.phases import Phase
 
 
 class Clock:

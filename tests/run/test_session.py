@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_trainer import session as session_module
 from official_trainer.checkpoint import store
 from official_trainer.checkpoint.best_folder import read_record
 from official_trainer.errors import ConfigError, NotWritten, TrainingDiverged
 from official_trainer.optim.config import (
   EmaConfig,
 )
-from official_trainer.session import RUN_MODES, Session
+from official_trainer.run import session as session_module
+from official_trainer.run.session import RUN_MODES, Session
 from official_trainer.testing import faults
 from tests import tiny
 

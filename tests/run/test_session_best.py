@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_trainer import session as session_module
 from official_trainer.checkpoint.best_folder import read_record
 from official_trainer.errors import ConfigError
+from official_trainer.run import session as session_module
 from tests import tiny
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from official_trainer.checkpoint.store import CheckpointStore
 from official_trainer.errors import BrokenCheckpoint
-from official_trainer.phases import Enter, Phase
 from official_trainer.run_record import Recovery, RunRecord, load_record
+from official_trainer.timing.phases import Enter, Phase
 from official_trainer.trainer import Trainer
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from official_trainer.checkpoint.manifest import BrokenCheckpoint
 from official_trainer.errors import CheckpointMismatch, ConfigError, TrainingDiverged
 from official_trainer.optim.config import EmaConfig
-from official_trainer.start import Start
+from official_trainer.run.start import Start
 from tests import tiny
 
 

@@ -2,7 +2,7 @@ import contextlib
 
 import pytest
 
-from official_trainer.phases import Phase, Phases
+from official_trainer.timing.phases import Phase, Phases
 
 
 def test_every_listener_is_inside_for_the_length_of_the_phase_and_the_status_is_shown():

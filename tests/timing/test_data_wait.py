@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from official_trainer.data_wait import DataWait, NoDataWait
+from official_trainer.timing.data_wait import DataWait, NoDataWait
 
 
 def loop_over(dataset, wait, num_steps):

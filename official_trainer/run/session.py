@@ -21,19 +21,19 @@ from official_trainer.checkpoint.store import CheckpointStore
 from official_trainer.config.checks import EVALUATING_MODES, RUN_MODES, TRAINING_MODES, model_dir_problems
 from official_trainer.config.nearest import meant
 from official_trainer.config.trainer import TrainerConfig
-from official_trainer.crash_reports import CrashReports
 from official_trainer.errors import ConfigError, NotWritten, Problem
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
-from official_trainer.phases import Phase, Phases
-from official_trainer.rollback import RollBackToCheckpoint
-from official_trainer.run_result import RunResult
-from official_trainer.start import Start
+from official_trainer.run.crash_reports import CrashReports
+from official_trainer.run.result import RunResult
+from official_trainer.run.rollback import RollBackToCheckpoint
+from official_trainer.run.start import Start
+from official_trainer.run.watch import CheckpointWatch
 from official_trainer.stop import StopRequest
-from official_trainer.time_ledger import TimeLedger
+from official_trainer.timing.ledger import TimeLedger
+from official_trainer.timing.phases import Phase, Phases
+from official_trainer.timing.watchdog import Watchdog
 from official_trainer.trainer import Trainer
-from official_trainer.watch import CheckpointWatch
-from official_trainer.watchdog import Watchdog
 from official_trainer.writers.base import Writer
 from official_trainer.writers.console import Console
 from official_trainer.writers.plots import plot_history
