@@ -55,7 +55,7 @@ def ask(stack: Stack, number: int, folder: Path) -> Answer:
   except AssertionError as shown:
     return Answer(FAULTY, _line(str(shown)))
   except (Exception, KeyboardInterrupt) as error:
-    return Answer(FAULTY, _line(f"{type(error).__name__}: {error}"))
+    return Answer(FAULTY, f"{type(error).__name__}: {_line(str(error))}")
   return Answer(BEHAVES)
 
 
@@ -63,7 +63,7 @@ def ask_in_processes(name: str, numbers: Iterable[int]) -> dict[int, Answer]:
   """Asks probes in a process of their own; a probe that ends the process, or never returns, has shown its fault."""
   waiting = sorted(numbers)
   answers: dict[int, Answer] = {}
-  with tempfile.TemporaryDirectory() as folder:
+  with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
     results = Path(folder) / "results.jsonl"
     while waiting:
       results.write_text("", "utf-8")
@@ -100,7 +100,8 @@ def main(name: str, results: str, numbers: str) -> None:
   configure_logical_cpus()
   load_probes()
   for number in map(int, numbers.split(",")):
-    with tempfile.TemporaryDirectory() as folder:
+    # Something of a run that failed may still be writing there.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
       answer = ask(stack, number, Path(folder))
       # Folders are drawn: what is told must not depend on their names.
       why = answer.why.replace(folder, "FOLDER")
@@ -109,9 +110,11 @@ def main(name: str, results: str, numbers: str) -> None:
 
 
 def _line(text: str) -> str:
-  """Returns the first line that says something, cut to a length for a table."""
+  """Returns what a text says in one line of limited length."""
   lines = [line.strip() for line in text.splitlines() if line.strip()]
-  return " ".join(lines)[:300]
+  if "in user code:" in lines:  # A trace of compiled code comes before what went wrong in it.
+    lines = lines[-1:]
+  return " ".join(lines)[:200]
 
 
 if __name__ == "__main__":

@@ -31,6 +31,11 @@ def _hidden(*inner: Callable[[], Any]) -> Callable[[Job], list[Any]]:
   return build
 
 
+def _deeper(job: Job) -> list[Any]:
+  """The linear model and one more layer behind it."""
+  return [*_linear(job), tf_keras.layers.Dense(1, dtype="float32")]
+
+
 def _wide(job: Job) -> list[Any]:
   """65,536 outputs: 1 MB for a batch of four examples."""
   return [tf_keras.layers.Dense(1 << 16, kernel_initializer="zeros")]
@@ -38,6 +43,7 @@ def _wide(job: Job) -> list[Any]:
 
 LAYERS: dict[str, Callable[[Job], list[Any]]] = {
   "linear": _linear,
+  "deeper": _deeper,
   "wide": _wide,
   "hidden": _hidden(),
   "batchnorm": _hidden(lambda: tf_keras.layers.BatchNormalization(momentum=0.5)),
