@@ -20,13 +20,14 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 PYTEST := $(PY) -m pytest $(PYTEST_ARGS)
 PARALLEL := -n $(JOBS) --dist loadfile
 
-.PHONY: help demo test test-slow soak lint bench clean
+.PHONY: help demo test test-slow soak faults-report lint bench clean
 
 help:
 	@echo "make demo       train a small network on real handwritten digits, into $(MODEL_DIR)"
 	@echo "make test       the suite"
 	@echo "make test-slow  kills, clusters, training to a result"
 	@echo "make soak       the long ones, with seeded kill points"
+	@echo "make faults-report  asks this trainer and its peer about known faults, into docs/reliability.md"
 	@echo "make lint       ruff and mypy"
 	@echo "make bench      speed against other trainers"
 	@echo "make clean      remove caches and build folders (keeps .venv and runs)"
@@ -44,6 +45,9 @@ test-slow: $(INSTALLED)
 
 soak: $(INSTALLED)
 	SOAK_REPORT=docs/reliability.md $(PYTEST) -m soak -s
+
+faults-report: $(INSTALLED)
+	$(PY) -m tools.faults_report
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .

@@ -11,10 +11,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
+from tests.faults.answer import BEHAVES, FAULTY, NOT_OFFERED, Answer
 from tests.faults.probe import PROBES
 from tests.faults.stack import NotOffered, Stack
 from tests.faults.stacks import build_stack
@@ -22,21 +23,6 @@ from tests.faults.stacks import build_stack
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_SECS = 600
 GROUPS = ("averages", "best", "checkpoint", "config", "data", "evaluation", "processes", "reports")
-
-BEHAVES, FAULTY, NOT_OFFERED = "behaves", "has the fault", "not offered"
-
-
-class Answer(NamedTuple):
-  """What a stack did when it was asked about a fault.
-
-  Attributes:
-    verdict: BEHAVES, FAULTY or NOT_OFFERED.
-    why: what showed, or what is missing; "" where it behaves.
-  """
-
-  verdict: str
-  why: str = ""
-
 
 def load_probes() -> None:
   """Imports every file of probes, each of which enters its own."""
@@ -102,7 +88,9 @@ def main(name: str, results: str, numbers: str) -> None:
   for number in map(int, numbers.split(",")):
     # Something of a run that failed may still be writing there.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+      began = time.monotonic()
       answer = ask(stack, number, Path(folder))
+      print(f"{name} {number}: {answer.verdict}, {time.monotonic() - began:.1f} s", file=sys.stderr)
       # Folders are drawn: what is told must not depend on their names.
       why = answer.why.replace(folder, "FOLDER")
     with open(results, "a", encoding="utf-8") as file:

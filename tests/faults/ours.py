@@ -16,7 +16,7 @@ from unittest import mock
 import tensorflow as tf
 import tf_keras
 
-from official_trainer import errors, runner
+from official_trainer import errors, runner, session
 from official_trainer.checkpoint import manifest
 from official_trainer.config import hints
 from official_trainer.config.experiment import ExperimentConfig, TaskConfig
@@ -103,7 +103,7 @@ class Ours(Stack):
     made = _runner(folder, job, outcome)
     clocked = functools.partial(Session, clock=job.clock) if job.clock is not None else Session
     try:
-      with mock.patch.object(runner, "Session", clocked):
+      with mock.patch.object(runner, "Session", clocked), mock.patch.object(session, "plot_history"):
         outcome.logs = made.run().logs
     finally:
       tf_keras.mixed_precision.set_global_policy("float32")

@@ -165,6 +165,9 @@ class _Run(train_lib.OrbitExperimentRunner):
 def _strategy(num_replicas: int) -> tf.distribute.Strategy:
   if num_replicas == 1:
     return tf.distribute.OneDeviceStrategy("/cpu:0")
-  return tf.distribute.MirroredStrategy([f"/cpu:{index}" for index in range(num_replicas)])
+  # TensorFlow's default for CPUs, collectives, fixes the number of replicas once a process.
+  return tf.distribute.MirroredStrategy(
+    [f"/cpu:{index}" for index in range(num_replicas)], cross_device_ops=tf.distribute.ReductionToOneDevice()
+  )
 
 

@@ -76,11 +76,14 @@ def averages_are_used_before_there_are_any(stack: Stack, folder: Path) -> None:
 @probe(24)
 def a_swap_of_averages_loses_bits_of_the_weights(stack: Stack, folder: Path) -> None:
   # A slow average of weights that move fast: the two differ in magnitude.
-  config = {f"{EMA}.average_decay": 0.999, f"{EMA}.dynamic_decay": False}
+  config = {f"{EMA}.average_decay": 0.99, f"{EMA}.dynamic_decay": False}
   job = Job(config=config, initial=(3e-9, 0.7, -30.0))
   done = stack.run(folder / "swapped", job)
   raw = undisturbed(stack, folder / "raw", job, 6)
   check(same_bits(done.weights, raw), f"weights {raw[0].ravel()} became {done.weights[0].ravel()} by being evaluated")
+  once = stack.run(folder / "once", job.but(config={"trainer.validation_interval": 6}))
+  check(same_bits(done.eval_weights[6], once.eval_weights[6]),
+        f"averages {once.eval_weights[6][0].ravel()} became {done.eval_weights[6][0].ravel()} by being used")  # fmt: skip
 
 
 @probe(25)

@@ -24,7 +24,7 @@ def require_best(folder: Path, done: Outcome, step: int, score: float) -> None:
   check(same_bits(weights, done.eval_weights[step]), f"the best weights on disk are not those evaluated at step {step}")
 
 
-@probe(3)
+@probe(3, slow=True)
 def one_nan_blocks_every_later_best(stack: Stack, folder: Path) -> None:
   for direction, sign in (("higher", 1.0), ("lower", -1.0)):
     job = Job(config={**BEST_SCORE, "trainer.best_checkpoint_metric_comp": direction})

@@ -93,7 +93,7 @@ def the_last_checkpoint_is_not_the_last(stack: Stack, folder: Path) -> None:
   check(same_bits(model_weights(latest(folder)), done.weights), "the newest checkpoint holds other weights")
 
 
-@probe(44)
+@probe(44, slow=True)
 def a_kill_while_saving_leaves_a_checkpoint_that_cannot_be_read(stack: Stack, folder: Path) -> None:
   stack.run(folder / "whole", Job(mode="train"))
 

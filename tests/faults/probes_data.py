@@ -32,7 +32,7 @@ def a_resumed_run_sees_the_head_of_the_data_again(stack: Stack, folder: Path) ->
   resumed_order(stack, folder / "shuffled", Job(mode="train", config=LONGER, shuffle=True), saved=4, crash=5)
 
 
-@probe(36)
+@probe(36, slow=True)
 def a_checkpoint_near_the_end_of_an_epoch_repeats_or_skips(stack: Stack, folder: Path) -> None:
   # An epoch of five steps, left before, at and behind its end.
   for saved in (4, 5, 6):
