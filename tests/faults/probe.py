@@ -31,7 +31,7 @@ def probe(number: int, *, slow: bool = False) -> Callable[[ProbeFn], ProbeFn]:
 
   Args:
     number: the fault's.
-    slow: whether it takes more than a few seconds, for instance because it starts processes.
+    slow: whether it takes longer than a suite that runs all the time has, or starts processes.
   """
 
   def enter(function: ProbeFn) -> ProbeFn:

@@ -47,7 +47,7 @@ def the_record_of_the_best_is_ahead_of_its_weights(stack: Stack, folder: Path) -
   require_best(folder, done, best, {4: 0.9}.get(best, 0.8))
 
 
-@probe(17)
+@probe(17, slow=True)
 def the_best_is_forgotten_by_a_restart(stack: Stack, folder: Path) -> None:
   for name, average in (("raw", {}), ("averaged", {f"{EMA}.average_decay": 0.5})):
     place = folder / name

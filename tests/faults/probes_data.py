@@ -55,11 +55,11 @@ def steps_are_counted_after_the_data_have_ended(stack: Stack, folder: Path) -> N
     check("5" in done.said and "8" in done.said, f"loop {kind}: not a word about the missing steps")
 
 
-@probe(23)
+@probe(23, slow=True)
 def uneven_replicas_pull_with_uneven_force(stack: Stack, folder: Path) -> None:
   config = {"trainer.train_steps": 1}
-  # Data that end: their only batch is a partial one, of three, one and five examples.
-  for size, batch_size in ((3, 4), (1, 4), (5, 6)):
+  # Data that end: their only batch is a partial one, of three examples or one.
+  for size, batch_size in ((3, 4), (1, 4)):
     job = Job(mode="train", config=config, num_examples=size, batch_size=batch_size, repeat=False)
     one = stack.run(folder / f"one {size}", job)
     two = stack.run(folder / f"two {size}", job.but(num_replicas=2))
@@ -91,7 +91,7 @@ def a_large_shuffle_makes_a_large_checkpoint_or_another_order(stack: Stack, fold
   check(size < 100_000, f"a model of four numbers has a checkpoint of {size} bytes")
 
 
-@probe(75)
+@probe(75, slow=True)
 def the_order_is_the_same_in_every_epoch_or_in_no_run(stack: Stack, folder: Path) -> None:
   job = Job(mode="train", shuffle=True, config={"trainer.train_steps": 10})
   one, same, other = (
@@ -111,6 +111,7 @@ def a_recovery_from_a_blow_up_restores_nothing(stack: Stack, folder: Path) -> No
   check(done.step == 8, f"the run ended at step {done.step}, 8 were asked for")
   check(all(np.isfinite(value).all() for value in done.weights), f"the weights are {done.weights}")
   check(done.updates == 8, f"{done.updates} updates were made in 8 steps")
-  check("recover" in done.said.lower() or "skip" in done.said.lower(), "not a word about what was skipped")
+  check([0, 1, 2, 3] not in done.trained[-8:], "the bad batch is among those that the final weights come from")
+  check("leaving out" in done.said or "skip" in done.said.lower(), "not a word about what was left out")
 
 
