@@ -1,7 +1,6 @@
 """Asks this trainer and the installed tf-models-official about the faults that users of trainers report.
 
-    python -m tools.faults_report            # asks both, and writes the table into docs/reliability.md
-    python -m tools.faults_report --check    # asks both, and fails if the table says something else
+Writes the table into docs/reliability.md, or compares with --check: `python -m tools.faults_report [--check]`.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT_SECS = 600
 GROUPS = ("averages", "best", "checkpoint", "config", "data", "evaluation", "processes", "reports")
 
+
 def load_probes() -> None:
   """Imports every file of probes, each of which enters its own."""
   import importlib

@@ -1,7 +1,6 @@
 """The faults that users of trainers report, and what is right instead. No TensorFlow, so that it can be read quickly.
 
-`not_yet` says honestly what this project does not have, so that the fault cannot be asked about here. A fault without it
-has a probe.
+`not_yet` says what this project does not have, so that the fault cannot be asked about. A fault without it has a probe.
 """
 
 from __future__ import annotations

@@ -91,7 +91,10 @@ class Peer(Stack):
       clock = SimpleNamespace(time=job.clock) if job.clock is not None else orbit.controller.time
       with mock.patch.object(orbit.controller, "time", clock):
         run = _Run(strategy, task, job.mode, params, folder, outcome=outcome, enable_async_checkpointing=True)
-        run.run()
+        try:
+          run.run()
+        finally:
+          run.checkpoint_manager.sync()  # As its process would, at its exit.
     finally:
       tf_keras.mixed_precision.set_global_policy("float32")
       if (trainer := outcome.trainer) is not None:
@@ -169,5 +172,3 @@ def _strategy(num_replicas: int) -> tf.distribute.Strategy:
   return tf.distribute.MirroredStrategy(
     [f"/cpu:{index}" for index in range(num_replicas)], cross_device_ops=tf.distribute.ReductionToOneDevice()
   )
-
-

@@ -82,8 +82,8 @@ def a_swap_of_averages_loses_bits_of_the_weights(stack: Stack, folder: Path) -> 
   raw = undisturbed(stack, folder / "raw", job, 6)
   check(same_bits(done.weights, raw), f"weights {raw[0].ravel()} became {done.weights[0].ravel()} by being evaluated")
   once = stack.run(folder / "once", job.but(config={"trainer.validation_interval": 6}))
-  check(same_bits(done.eval_weights[6], once.eval_weights[6]),
-        f"averages {once.eval_weights[6][0].ravel()} became {done.eval_weights[6][0].ravel()} by being used")  # fmt: skip
+  before, after = once.eval_weights[6], done.eval_weights[6]
+  check(same_bits(before, after), f"averages {before[0].ravel()} became {after[0].ravel()} by being used")
 
 
 @probe(25, slow=True)

@@ -30,7 +30,7 @@ def one_nan_blocks_every_later_best(stack: Stack, folder: Path) -> None:
     job = Job(config={**BEST_SCORE, "trainer.best_checkpoint_metric_comp": direction})
     for place, scores in {"start": (NAN, 1.0, 2.0), "middle": (1.0, NAN, 2.0), "end": (1.0, 2.0, NAN)}.items():
       values = dict(zip((2, 4, 6), scores, strict=True))
-      done = stack.run(folder / direction / place, job.but(score=lambda step, v=values: sign * v.get(step, 0.0)))
+      done = stack.run(folder / direction / place, job.but(score=lambda step, v=values, s=sign: s * v.get(step, 0)))
       step = next(step for step, value in values.items() if value == 2.0)
       require_best(folder / direction / place, done, step, sign * 2.0)
 

@@ -119,9 +119,7 @@ def a_kill_while_saving_leaves_a_checkpoint_that_cannot_be_read(stack: Stack, fo
     shutil.move(place, folder / "whole")
     stack.without_commit(str(folder / "whole"), 6)
     cut(folder / "whole")
-    resumed = stack.run(
-      folder / "whole", Job(mode="train", config=LONGER, allowed_changes=["trainer.train_steps"])
-    )
+    resumed = stack.run(folder / "whole", Job(mode="train", config=LONGER, allowed_changes=["trainer.train_steps"]))
     check(len(resumed.trained) in (2, 4), f"kill {number}: {len(resumed.trained)} steps were done from there to 8")
     shutil.rmtree(folder / "whole")
     shutil.move(folder / "aside", folder / "whole")
@@ -185,7 +183,9 @@ def what_is_saved_is_not_the_state_of_its_step(stack: Stack, folder: Path) -> No
     alone = stack.run(folder / str(step), Job(mode="train", config={"trainer.train_steps": step}))
     saved = folder / "run" / f"ckpt-{step}"
     check(saved.with_name(saved.name + ".index").exists(), f"the checkpoint of step {step} is not complete at the end")
-    check(same_bits(model_weights(saved), alone.weights), f"the checkpoint of step {step} holds weights of another step")
+    check(
+      same_bits(model_weights(saved), alone.weights), f"the checkpoint of step {step} holds weights of another step"
+    )
 
 
 @probe(18)

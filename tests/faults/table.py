@@ -43,8 +43,8 @@ def summary(rows: Mapping[int, Row]) -> str:
   ours, peer = ([row[side] for row in rows.values()] for side in (0, 1))
   missing = sum(verdict.startswith(NOT_YET) for verdict in ours)
   return (
-    f"Of {len(rows)} faults this trainer has {ours.count(FAULTY)}, behaves in {ours.count(BEHAVES)}, and lacks for"
-    f" {missing} what they are about. The peer was asked about {len(rows) - peer.count(NOT_ASKED)}: it has"
+    f"Of {len(rows)} faults this trainer shows {ours.count(FAULTY)} and behaves in {ours.count(BEHAVES)}; for {missing}"
+    f" it lacks what they are about. The peer was asked about {len(rows) - peer.count(NOT_ASKED)}: it shows"
     f" {peer.count(FAULTY)} and behaves in {peer.count(BEHAVES)}."
   )
 

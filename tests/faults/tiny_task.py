@@ -50,6 +50,7 @@ LAYERS: dict[str, Callable[[Job], list[Any]]] = {
   "dropout": _hidden(lambda: tf_keras.layers.Dropout(0.5)),
 }
 
+
 def build_model(job: Job) -> Any:
   if job.layers == "keras 3":
     keras = importlib.import_module("keras")
