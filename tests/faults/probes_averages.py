@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.faults.probe import probe
-from tests.faults.stack import EMA, Job, Outcome, Stack
+from tests.faults.stack import EMA, Job, Outcome, Stack, crash_before_batch
 from tests.faults.values import all_finite, check, model_weights, same_bits
 
 AVERAGE = {f"{EMA}.average_decay": 0.9}
@@ -105,3 +105,13 @@ def averaged_kernels_are_evaluated_with_raw_statistics(stack: Stack, folder: Pat
     if "moving_" in variable.name:
       check(not same_bits([evaluated], [own]), f"{variable.name} is raw while the kernels are averages")
   check(same_bits(done.weights, raw), "after the evaluations the raw weights and statistics are not back")
+
+
+@probe(26)
+def the_average_is_thrown_away_after_a_restart(stack: Stack, folder: Path) -> None:
+  job = Job(config={f"{EMA}.average_decay": 0.9, "trainer.validation_interval": 6}, num_examples=4, batch_size=4)
+  whole = stack.run(folder / "whole", job)
+  stack.attempt(folder / "two", job.but(on_train=crash_before_batch(4)))
+  resumed = stack.run(folder / "two", job)
+  check(len(resumed.trained) == 2, f"{len(resumed.trained)} steps were done from step 4 to 6")
+  check(same_bits(whole.eval_weights[6], resumed.eval_weights[6]), "the average after a restart is another one")

@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 
 from tests.faults.probe import probe
-from tests.faults.stack import BEST_SCORE, EMA, Job, Outcome, Stack, crash_before_batch
-from tests.faults.values import best_prefix, best_record, check, latest, model_weights, same_bits
+from tests.faults.stack import BEST_SCORE, EMA, Job, Outcome, Stack, checkpoint_steps, crash_before_batch
+from tests.faults.values import best_prefix, best_record, check, latest, model_weights, read_checkpoint, same_bits
 
 NAN = math.nan
 BY_LOSS = {
@@ -97,3 +97,23 @@ def the_direction_of_a_metric_is_taken_the_wrong_way(stack: Stack, folder: Path)
   wrong = stack.attempt(folder / "max", Job(config=config, score=lambda step: 1.0))
   check(wrong.error is not None and not wrong.trained, "'max' was accepted as a direction")
   check("higher" in str(wrong.error) and "lower" in str(wrong.error), f"the words allowed are not named: {wrong.error}")
+
+
+@probe(18)
+def the_best_weights_vanish_with_old_checkpoints(stack: Stack, folder: Path) -> None:
+  config = {
+    "trainer.train_steps": 10,
+    "trainer.checkpoint_interval": 3,
+    "trainer.max_to_keep": 1,
+    "trainer.best_checkpoint_export_subdir": "best_ckpt",
+    "trainer.best_checkpoint_eval_metric": "score",
+    "trainer.best_checkpoint_metric_comp": "higher",
+  }
+  done = stack.run(folder, Job(config=config, score=lambda step: 0.9 if step == 2 else 0.1))
+  best = read_checkpoint(next((folder / "best_ckpt").glob("*.index")).with_suffix(""))
+  kernel = next(value for name, value in best.items() if name.startswith("model/") and "/kernel/" in name)
+  check(same_bits([kernel], done.eval_weights[2][:1]), "the best folder does not hold the weights of step 2")
+  check(checkpoint_steps(folder) == [10], f"checkpoints {checkpoint_steps(folder)}, the last one is of step 10")
+  resumed = stack.run(folder, Job(config={**config, "trainer.train_steps": 12}, allowed_changes=["trainer"],
+                                  score=lambda step: 0.1))  # fmt: skip
+  check(len(resumed.trained) == 2, f"the run went on with {len(resumed.trained)} steps from 10 to 12")

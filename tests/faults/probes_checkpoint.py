@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from tests.faults.probe import probe
-from tests.faults.stack import EMA, Job, Stack, checkpoint_steps, crash_before_batch
+from tests.faults.stack import Job, Stack, checkpoint_steps, crash_before_batch
 from tests.faults.values import (
   all_finite,
   check,
-  ids_by_step,
   latest,
   model_weights,
   points,
@@ -186,53 +185,6 @@ def what_is_saved_is_not_the_state_of_its_step(stack: Stack, folder: Path) -> No
     check(
       same_bits(model_weights(saved), alone.weights), f"the checkpoint of step {step} holds weights of another step"
     )
-
-
-@probe(18)
-def the_best_weights_vanish_with_old_checkpoints(stack: Stack, folder: Path) -> None:
-  config = {
-    "trainer.train_steps": 10,
-    "trainer.checkpoint_interval": 3,
-    "trainer.max_to_keep": 1,
-    "trainer.best_checkpoint_export_subdir": "best_ckpt",
-    "trainer.best_checkpoint_eval_metric": "score",
-    "trainer.best_checkpoint_metric_comp": "higher",
-  }
-  done = stack.run(folder, Job(config=config, score=lambda step: 0.9 if step == 2 else 0.1))
-  best = read_checkpoint(next((folder / "best_ckpt").glob("*.index")).with_suffix(""))
-  kernel = next(value for name, value in best.items() if name.startswith("model/") and "/kernel/" in name)
-  check(same_bits([kernel], done.eval_weights[2][:1]), "the best folder does not hold the weights of step 2")
-  check(checkpoint_steps(folder) == [10], f"checkpoints {checkpoint_steps(folder)}, the last one is of step 10")
-  resumed = stack.run(folder, Job(config={**config, "trainer.train_steps": 12}, allowed_changes=["trainer"],
-                                  score=lambda step: 0.1))  # fmt: skip
-  check(len(resumed.trained) == 2, f"the run went on with {len(resumed.trained)} steps from 10 to 12")
-
-
-@probe(22)
-def the_place_in_the_data_is_lost_under_several_replicas(stack: Stack, folder: Path) -> None:
-  job = Job(mode="train", shuffle=True, num_replicas=2, config=LONGER)
-  whole = ids_by_step(stack.run(folder / "whole", job).trained, 2)
-  stack.attempt(folder / "two", job.but(on_train=crash_before_batch(9)))
-  resumed = ids_by_step(stack.run(folder / "two", job).trained, 2)
-  check(resumed == whole[4:], f"after step 4 the uninterrupted run saw {whole[4:]}, the resumed one {resumed}")
-
-
-@probe(26)
-def the_average_is_thrown_away_after_a_restart(stack: Stack, folder: Path) -> None:
-  job = Job(config={f"{EMA}.average_decay": 0.9, "trainer.validation_interval": 6}, **FIXED)
-  whole = stack.run(folder / "whole", job)
-  stack.attempt(folder / "two", job.but(on_train=crash_before_batch(4)))
-  resumed = stack.run(folder / "two", job)
-  check(len(resumed.trained) == 2, f"{len(resumed.trained)} steps were done from step 4 to 6")
-  check(same_bits(whole.eval_weights[6], resumed.eval_weights[6]), "the average after a restart is another one")
-
-
-@probe(65)
-def another_batch_size_loses_the_place_in_the_data(stack: Stack, folder: Path) -> None:
-  stack.run(folder, Job(mode="train", batch_size=2, config={"trainer.train_steps": 4}))
-  changed = ["trainer.train_steps", "task.train_data.global_batch_size"]
-  resumed = stack.run(folder, Job(mode="train", batch_size=4, allowed_changes=changed))
-  check(resumed.trained[0] == [8, 9, 10, 11], f"after 4 batches of 2 the next batch is {resumed.trained[0]}")
 
 
 @probe(33)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.faults.probe import probe
 from tests.faults.stack import Job, Stack, checkpoint_steps, crash_before_batch
-from tests.faults.values import check
+from tests.faults.values import check, ids_by_step
 
 LONGER = {"trainer.train_steps": 8}
 
@@ -114,3 +114,20 @@ def a_recovery_from_a_blow_up_restores_nothing(stack: Stack, folder: Path) -> No
   check(done.updates == 8, f"{done.updates} updates were made in 8 steps")
   check([0, 1, 2, 3] not in done.trained[-8:], "the bad batch is among those that the final weights come from")
   check("leaving out" in done.said or "skip" in done.said.lower(), "not a word about what was left out")
+
+
+@probe(22)
+def the_place_in_the_data_is_lost_under_several_replicas(stack: Stack, folder: Path) -> None:
+  job = Job(mode="train", shuffle=True, num_replicas=2, config=LONGER)
+  whole = ids_by_step(stack.run(folder / "whole", job).trained, 2)
+  stack.attempt(folder / "two", job.but(on_train=crash_before_batch(9)))
+  resumed = ids_by_step(stack.run(folder / "two", job).trained, 2)
+  check(resumed == whole[4:], f"after step 4 the uninterrupted run saw {whole[4:]}, the resumed one {resumed}")
+
+
+@probe(65)
+def another_batch_size_loses_the_place_in_the_data(stack: Stack, folder: Path) -> None:
+  stack.run(folder, Job(mode="train", batch_size=2, config={"trainer.train_steps": 4}))
+  changed = ["trainer.train_steps", "task.train_data.global_batch_size"]
+  resumed = stack.run(folder, Job(mode="train", batch_size=4, allowed_changes=changed))
+  check(resumed.trained[0] == [8, 9, 10, 11], f"after 4 batches of 2 the next batch is {resumed.trained[0]}")
