@@ -16,14 +16,15 @@ from unittest import mock
 import tensorflow as tf
 import tf_keras
 
-from official_trainer import errors, runner, session
+from official_trainer import errors, runner
 from official_trainer.checkpoint import manifest
 from official_trainer.config import hints
 from official_trainer.config.experiment import ExperimentConfig, TaskConfig
 from official_trainer.config.loading import LoadedExperiment, load
 from official_trainer.data.arrays import ArraySource
 from official_trainer.registry import register_experiment
-from official_trainer.session import Session
+from official_trainer.run import session
+from official_trainer.run.session import Session
 from official_trainer.task import Task
 from tests.faults import tiny_task
 from tests.faults.stack import Crash, Job, Outcome, Stack, nested
