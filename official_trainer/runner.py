@@ -77,6 +77,7 @@ class Runner:
     self._model_dir = model_dir
     self._checkpoint = checkpoint
     self._allowed_changes = tuple(allow_config_change)
+    self._optimizer_changed = False
     self._may_differ = tuple(allow_checkpoint_mismatch)
     self._console = Console(quiet=quiet)
     self._ledger = TimeLedger(began=began)
@@ -160,6 +161,7 @@ class Runner:
       facts=manifest_facts(seed, strategy),
       checkpoint=self._checkpoint,
       may_differ=self._may_differ,
+      optimizer_changed=self._optimizer_changed,
       texts={"config": _as_code(self._loaded.to_yaml()), **self._operative_gin()},
       at_end=[] if self._best is None else [self._best.finish],
       stop=self._stop,
@@ -239,6 +241,7 @@ class Runner:
     if before is not None:
       for line in drift.changed_keys(before, text):
         self._console.warn(f"the config is not that of the last start: {line}")
+      self._optimizer_changed = any(key.startswith("trainer.optimizer_config.") for key in drift.changes(before, text))
     write_text(os.path.join(self._model_dir, "params.yaml"), text)
     write_text(os.path.join(self._model_dir, "params_provenance.yaml"), self._loaded.provenance_text())
 

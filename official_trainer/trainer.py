@@ -32,7 +32,7 @@ from official_trainer.optim.build import applied_learning_rate, build_slots
 from official_trainer.optim.ema import Ema, NoEma
 from official_trainer.optim.foreign import without_averaging
 from official_trainer.optim.guard import NoGuard, UpdateGuard
-from official_trainer.optim.rate_scale import LearningRateScale, NoLearningRateScale
+from official_trainer.optim.hyperparameters import Hyperparameters, NoHyperparameters
 from official_trainer.random_state import StepKeyedRandom, draw_seed, look_for_unsaved_randomness
 from official_trainer.requirements import require_enough, require_parts, require_supported, require_whole
 from official_trainer.state import TrainState
@@ -118,8 +118,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     global_step = orbit.utils.create_global_step()
     if optimizer is not None:
       build_slots(optimizer, model)
-    scales = optimizer is not None and self._options.recovery_learning_rate_factor < 1
-    self._learning_rate_scale = LearningRateScale(optimizer) if scales else NoLearningRateScale()
+    scales = self._options.recovery_learning_rate_factor < 1
+    self._hyperparameters = NoHyperparameters() if optimizer is None else Hyperparameters(optimizer, scales=scales)
     ema_settings = averaging or self._options.optimizer_config.ema
     self._state = TrainState(
       model=model,
@@ -177,9 +177,9 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     return self._optimizer
 
   @property
-  def learning_rate_scale(self) -> LearningRateScale | NoLearningRateScale:
-    """The factor on the learning rate. Not part of a checkpoint: whoever restores one sets it."""
-    return self._learning_rate_scale
+  def hyperparameters(self) -> Hyperparameters | NoHyperparameters:
+    """The optimizer's numbers that a restore overwrites, though the config says them."""
+    return self._hyperparameters
 
   @property
   def state(self) -> TrainState:

@@ -274,3 +274,17 @@ def test_ctrl_c_keeps_its_code_however_often(tmp_path):
     reason, code = "Ctrl-C", ExitCode.INTERRUPTED
 
   assert [stopped_at_once(tmp_path, CtrlC).code for _ in range(2)] == [ExitCode.INTERRUPTED] * 2
+
+
+def test_a_constant_learning_rate_that_was_changed_with_permission_is_used(tmp_path):
+  """tf-keras saves it in the checkpoint, from which it came back in silence."""
+
+  def run(rate, steps, **flags):
+    changes = f"trainer.optimizer_config.learning_rate.constant.learning_rate={rate},trainer.train_steps={steps}"
+    loaded = load(experiment="tiny", params_override=[changes])
+    Runner(loaded, mode="train", model_dir=str(tmp_path), quiet=True, **flags).run()
+    rows = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text("utf-8").splitlines()]
+    return {row["step"]: row["metrics"]["learning_rate"] for row in rows}
+
+  assert run(0.5, 4) == {2: 0.5, 4: 0.5}
+  assert run(0.25, 8, allow_config_change=["trainer"]) == {2: 0.5, 4: 0.5, 6: 0.25, 8: 0.25}

@@ -153,7 +153,8 @@ class Replay:
       windows = list(self._bundle.skipped)
       recoveries = [recovery for recovery in recoveries if _is_within(recovery.window, windows)]
     self._trainer.leave_out(windows)
-    self._trainer.learning_rate_scale.set(self._learning_rate_factor ** len(recoveries))
+    if self._learning_rate_factor < 1:
+      self._trainer.hyperparameters.scale(self._learning_rate_factor ** len(recoveries))
     return steps[-1]
 
   def _train_to(self, step: int) -> None:

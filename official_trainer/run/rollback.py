@@ -82,7 +82,8 @@ class RollBackToCheckpoint:
 
   def _apply(self, record: RunRecord) -> None:
     self._trainer.leave_out([recovery.window for recovery in record.recoveries])
-    self._trainer.learning_rate_scale.set(self._learning_rate_factor ** len(record.recoveries))
+    if self._learning_rate_factor < 1:
+      self._trainer.hyperparameters.scale(self._learning_rate_factor ** len(record.recoveries))
 
   def _record(self) -> RunRecord:
     return load_record(self._store.directory) or RunRecord(seed=self._trainer.seed)

@@ -57,6 +57,7 @@ class Session:
     asynchronous: bool | None = None,
     allow_untrained: bool = False,
     may_differ: Collection[str] = (),
+    optimizer_changed: bool = False,
     evaluates: bool | None = None,
     train_actions: Sequence[Action] = (),
     eval_actions: Sequence[Action] = (),
@@ -83,6 +84,7 @@ class Session:
       asynchronous: whether checkpoints are written in the background; None asks the config.
       allow_untrained: whether mode "eval" may score untrained weights when the folder has no checkpoint.
       may_differ: variables that may differ between the model and the checkpoint that a start reads.
+      optimizer_changed: whether the optimizer's settings are others than at the last start, with permission.
       evaluates: whether the trainer can evaluate; None for what the mode needs.
       train_actions: users' actions after every inner loop, after ours.
       eval_actions: users' actions after every evaluation, after ours.
@@ -111,6 +113,7 @@ class Session:
     self._writer = writer
     self._console = console
     self._texts = dict(texts or {})
+    self._optimizer_changed = optimizer_changed
     self._stop = stop
     self._sleep = sleep
     self._clock = clock
@@ -247,6 +250,8 @@ class Session:
       fresh = not self._start.resume_or_initialise()
     self._console.note(self._trainer.train_input.position)
     options, state = self._options, self._state
+    if fresh or self._optimizer_changed:
+      self._trainer.hyperparameters.apply()
     self._roll_back.begin()
     self._open_writer()
     if fresh:

@@ -3,7 +3,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_trainer.optim.build import build_slots
-from official_trainer.optim.rate_scale import LearningRateScale
+from official_trainer.optim.hyperparameters import Hyperparameters
 
 SCHEDULE = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [1.0, 0.5])
 
@@ -20,7 +20,7 @@ def built(optimizer):
 def test_the_factor_is_applied_to_values_and_schedules_without_a_new_trace(make, rate, moves):
   optimizer = make(rate)
   kernel = built(optimizer)
-  scale = LearningRateScale(optimizer)
+  numbers = Hyperparameters(optimizer, scales=True)
   traces = []
 
   @tf.function
@@ -29,7 +29,7 @@ def test_the_factor_is_applied_to_values_and_schedules_without_a_new_trace(make,
     optimizer.apply_gradients([(tf.constant([[-1.0]]), kernel)])
 
   for factor, expected in zip((1.0, 0.5, 1.0), moves, strict=True):
-    scale.set(factor)
+    numbers.scale(factor)
     before = float(kernel[0, 0])
     step()
     assert float(kernel[0, 0]) - before == expected
@@ -40,6 +40,27 @@ def test_the_factor_is_not_part_of_the_checkpoint(tmp_path):
   optimizer = tf_keras.optimizers.SGD(SCHEDULE)
   built(optimizer)
   plain = tf.train.Checkpoint(optimizer=optimizer).write(str(tmp_path / "plain"))
-  LearningRateScale(optimizer).set(0.5)
+  Hyperparameters(optimizer, scales=True).scale(0.5)
   scaled = tf.train.Checkpoint(optimizer=optimizer).write(str(tmp_path / "scaled"))
   assert tf.train.list_variables(scaled) == tf.train.list_variables(plain)
+
+
+@pytest.mark.parametrize("make", [tf_keras.optimizers.SGD, tf_keras.optimizers.legacy.SGD])
+def test_a_restore_brings_back_the_saved_numbers_until_the_configured_ones_are_applied(tmp_path, make):
+  before, after = make(0.5, momentum=0.75), make(0.25, momentum=0.5)
+  for optimizer in (before, after):
+    built(optimizer)
+  numbers = Hyperparameters(after, scales=False)
+  prefix = tf.train.Checkpoint(optimizer=before).write(str(tmp_path / "ckpt"))
+  tf.train.Checkpoint(optimizer=after).read(prefix)
+  assert float(after.learning_rate) == 0.5
+  numbers.apply()
+  assert float(after.learning_rate) == 0.25
+  assert float(after.momentum) == 0.5
+
+
+def test_a_schedule_is_left_alone_where_nothing_scales_it():
+  optimizer = tf_keras.optimizers.SGD(SCHEDULE)
+  built(optimizer)
+  Hyperparameters(optimizer, scales=False).apply()
+  assert optimizer._learning_rate is SCHEDULE
