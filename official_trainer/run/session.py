@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -200,10 +199,14 @@ class Session:
       with contextlib.suppress(Exception):  # The error being raised says more than one of that save.
         self._store.wait()
       self._reports.failed(error)
+      if self._mode in TRAINING_MODES:
+        self._unless_refused(lambda: self._ledger.save(self._model_dir))
+      self._unless_refused(self._writer.close)
       raise
+    else:
+      self._writer.close()
     finally:
       self._console.stop()
-      self._close_writer()
     return RunResult(model=self._trainer.model, state=self._state, logs=dict(logs or {}), model_dir=self._model_dir)
 
   def _build_actions(
@@ -239,7 +242,7 @@ class Session:
       after_eval=(history, write, *([self._note_time] if trains else []), *eval_actions),
       on_stop=(self._stop_saver.save_what_is_new, self._write_time) if trains else (),
       at_end=(self._wait_for_save, *at_end, *((self._plot, self._write_time) if trains else ())),
-      on_error=(self._writer.flush,),
+      on_error=(lambda: self._unless_refused(self._writer.flush),),
     )
 
   # ---- Training -----------------------------------------------------------------------------------------------------
@@ -274,14 +277,11 @@ class Session:
     self._ledger.begin_leg(self._state.step)
     self._writer.open(self._state.step, self._state.host.history.rows)
 
-  def _close_writer(self) -> None:
-    """Closes the writers; where something else ends the run, that says more than a file that cannot be closed."""
-    ending = sys.exc_info()[1]
+  def _unless_refused(self, write: Callable[[], None]) -> None:
+    """Writes where something else ends the run: that says more than a file that cannot be written."""
     try:
-      self._writer.close()
+      write()
     except NotWritten as error:
-      if ending is None:
-        raise
       self._console.warn(str(error))
 
   def _require_metrics(self) -> None:

@@ -1,5 +1,7 @@
 """A run that is asked to stop saves what it has reached, and the next start goes on as if nothing had happened."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -113,3 +115,18 @@ def test_a_writer_that_cannot_be_closed_does_not_hide_that_the_run_was_stopped(t
   with pytest.raises(Preempted):
     built.run()
   assert "history.jsonl could not be written: No space left on device" in built.said
+
+
+def test_a_full_disk_does_not_hide_why_a_run_failed(tmp_path, monkeypatch):
+  built = tiny.build(tmp_path, session=tiny.interrupted_by(2))
+
+  def full():
+    raise NotWritten("history.jsonl", "No space left on device")
+
+  monkeypatch.setattr(built.session._writer, "flush", full)
+  monkeypatch.setattr(built.session._writer, "close", full)
+  built.session.loop._actions = dataclasses.replace(
+    built.session.loop._actions, after_loop=built.session.loop._actions.after_loop[-1:]
+  )
+  with pytest.raises(tiny.Interrupted):
+    built.run()

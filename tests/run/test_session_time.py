@@ -46,3 +46,10 @@ def test_a_process_that_only_evaluates_leaves_the_times_of_the_run_alone(tmp_pat
   before = (tmp_path / "time.json").read_bytes()
   tiny.build(tmp_path, mode="eval").run()
   assert (tmp_path / "time.json").read_bytes() == before
+
+
+def test_the_time_up_to_an_error_is_counted(tmp_path):
+  with pytest.raises(tiny.Interrupted):
+    tiny.build(tmp_path, checkpoint_interval=100, session=tiny.interrupted_by(4)).run()
+  (leg,) = json.loads((tmp_path / "time.json").read_text())["legs"]
+  assert (leg["start"], leg["end"]) == (0, 4)
