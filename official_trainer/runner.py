@@ -22,6 +22,7 @@ from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import newest_bundle
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError, ExitCode, NotWritten, Preempted
+from official_trainer.notices import NOTICES, stop_on_notice
 from official_trainer.random_state import seed_everything
 from official_trainer.run.replay import Replay, StepReport
 from official_trainer.run.result import RunResult
@@ -98,8 +99,11 @@ class Runner:
       raise ConfigError.of("--mode", "replay computes a single step: call `replay` instead of `run`.")
     seed, strategy = self._prepare()
     self._stop, self._data_wait = StopRequest(), DataWait()
-    grace_secs = self._loaded.config.runtime.grace_secs
-    with stop_on_signals(self._stop.set, grace_secs=grace_secs, last_words=self._last_words):
+    runtime = self._loaded.config.runtime
+    with (
+      stop_on_signals(self._stop.set, grace_secs=runtime.grace_secs, last_words=self._last_words),
+      stop_on_notice(NOTICES[runtime.preemption_notice], self._stop.set),
+    ):
       try:
         return self._run_session(strategy, seed)
       except Preempted as stopped:

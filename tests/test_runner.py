@@ -5,6 +5,7 @@ import pytest
 import tf_keras
 import yaml
 
+from official_trainer import notices
 from official_trainer.checkpoint import manifest
 from official_trainer.config.loading import load
 from official_trainer.errors import ConfigError, ExitCode, Preempted
@@ -288,3 +289,12 @@ def test_a_constant_learning_rate_that_was_changed_with_permission_is_used(tmp_p
 
   assert run(0.5, 4) == {2: 0.5, 4: 0.5}
   assert run(0.25, 8, allow_config_change=["trainer"]) == {2: 0.5, 4: 0.5, 6: 0.25, 8: 0.25}
+
+
+def test_a_notice_of_the_platform_saves_and_asks_for_a_restart(tmp_path, monkeypatch):
+  monkeypatch.setitem(notices.NOTICES, "gce", lambda: bool(manifest.committed_steps(str(tmp_path))))
+  loaded = load(experiment="tiny", params_override=["runtime.preemption_notice=gce,trainer.train_steps=100000"])
+  with pytest.raises(Preempted, match="stopped by the platform's preemption notice") as stopped:
+    Runner(loaded, mode="train", model_dir=str(tmp_path), quiet=True).run()
+  assert stopped.value.code == ExitCode.RESTART
+  assert manifest.committed_steps(str(tmp_path))[-1] == stopped.value.step

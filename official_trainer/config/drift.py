@@ -11,6 +11,7 @@ FREE = frozenset(
   [
     "runtime.grace_secs",
     "runtime.hang_secs",
+    "runtime.preemption_notice",
     "trainer.async_checkpoint",
     "trainer.checkpoint_interval",
     "trainer.checkpoints_at",

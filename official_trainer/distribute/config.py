@@ -14,7 +14,7 @@ Strategy = Literal["off", "one_device", "mirrored", "multi_worker_mirrored", "tp
 class RuntimeConfig:
   """Devices, precision, compilation and the seed of a run. Read once, at the start.
 
-  `seed`, `grace_secs`, `hang_secs` and `num_virtual_devices` are additions to Model Garden's fields.
+  `seed`, `grace_secs`, `preemption_notice`, `hang_secs` and `num_virtual_devices` are additions to Model Garden's.
   """
 
   distribution_strategy: Strategy = setting(
@@ -80,6 +80,11 @@ class RuntimeConfig:
     10.0,
     "Seconds a run may live after SIGTERM or Ctrl-C: it saves and ends. Where one step or a compilation outlasts them, "
     "it ends with the checkpoint that was committed last.",
+  )
+  preemption_notice: Literal["gce"] | None = setting(
+    None,
+    "Whose notice that the machine will be taken away is asked for every second, besides signals. gce: the metadata "
+    "server of Google Compute Engine. The run then stops as on SIGTERM. None: nobody's.",
   )
   hang_secs: AboveZero | None = setting(
     600.0,
