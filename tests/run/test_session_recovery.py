@@ -1,5 +1,6 @@
 """A run that diverges goes back, leaves out the batches it diverged on, and ends as if they had never been there."""
 
+import functools
 import json
 
 import numpy as np
@@ -13,7 +14,7 @@ from official_trainer.run import rollback
 from official_trainer.run import session as session_module
 from official_trainer.run_record import Recovery, load_record
 from official_trainer.testing.compare import differences
-from tests import tiny
+from tests import small_tasks, tiny
 
 STEPS = 14
 SETTINGS = {**tiny.EVERYTHING, "train_steps": STEPS, "recovery_max_trials": 2}
@@ -62,6 +63,31 @@ def test_the_healed_run_is_bit_identical_to_one_whose_config_leaves_the_window_o
   assert f"Going back to step {back_to} and leaving out batches {start} to {recovery.end - 1}" in healed.said
   excluding(tmp_path / "excluded", recovery.window, task_class=task)
   assert_same_run(tmp_path / "healed", tmp_path / "excluded")
+
+
+@pytest.mark.usefixtures("logical_cpus")
+def test_a_divergence_of_one_replica_sends_all_of_them_back(tmp_path):
+  features, targets = small_tasks.rows(48)
+  features[11] = np.nan  # In the second half of batch 2, which is the second replica's.
+
+  def run(folder, **changes):
+    config = small_tasks.experiment(
+      optimizer_config=small_tasks.optimization("adam", ema=tiny.EmaConfig(average_decay=0.9)),
+      recovery_max_trials=1,
+      train_data={"shuffle": False, **changes},
+    )
+    task = functools.partial(
+      small_tasks.Regression,
+      train=(features, targets),
+      layers=functools.partial(small_tasks.normalised, synchronized=False),
+    )
+    trainer = small_tasks.build_trainer(config, task=task, num_replicas=2)
+    small_tasks.session(trainer, folder, mode="train").run()
+    return small_tasks.bits(trainer)
+
+  healed = run(tmp_path / "healed")
+  assert [recovery.window for recovery in recoveries(tmp_path / "healed")] == [(2, 4)]
+  assert run(tmp_path / "excluded", skip_steps=((2, 4),)) == healed
 
 
 def test_two_windows_are_left_out_one_after_the_other(tmp_path):
