@@ -7,16 +7,10 @@ import tensorflow as tf
 
 from official_trainer.crash import newest_bundle, read_bundle
 from official_trainer.errors import ConfigError, TrainingDiverged
-from official_trainer.run import session as session_module
 from official_trainer.run.crash_reports import CrashReports
 from official_trainer.timing.phases import Phase
 from tests import tiny
 from tests.run.test_session_recovery import poisoned
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch):
-  monkeypatch.setattr(session_module, "plot_history", lambda *args: None)
 
 
 def test_an_error_leaves_its_traceback_step_rows_and_versions(tmp_path):

@@ -14,14 +14,8 @@ from official_trainer.optim.config import (
   OptimizationConfig,
   OptimizerConfig,
 )
-from official_trainer.run import session as session_module
 from official_trainer.testing import faults
 from tests import tiny
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch):
-  monkeypatch.setattr(session_module, "plot_history", lambda *args: None)
 
 
 @pytest.mark.parametrize(

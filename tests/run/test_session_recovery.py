@@ -11,18 +11,12 @@ from official_trainer.data.anchor import Anchor
 from official_trainer.data.indexed import IndexedInput
 from official_trainer.errors import TrainingDiverged
 from official_trainer.run import rollback
-from official_trainer.run import session as session_module
 from official_trainer.run_record import Recovery, load_record
 from official_trainer.testing.compare import differences
 from tests import small_tasks, tiny
 
 STEPS = 14
 SETTINGS = {**tiny.EVERYTHING, "train_steps": STEPS, "recovery_max_trials": 2}
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch):
-  monkeypatch.setattr(session_module, "plot_history", lambda *args: None)
 
 
 def poisoned(*batches: int, base: type = tiny.LongTask) -> type[tiny.LongTask]:

@@ -8,13 +8,7 @@ import tensorflow as tf
 
 from official_trainer.checkpoint.best_folder import read_record
 from official_trainer.errors import CheckpointMismatch
-from official_trainer.run import session as session_module
 from tests import tiny
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch):
-  monkeypatch.setattr(session_module, "plot_history", lambda *args: None)
 
 
 @pytest.fixture(scope="module")

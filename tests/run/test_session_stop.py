@@ -6,16 +6,10 @@ import numpy as np
 import pytest
 
 from official_trainer.errors import ExitCode, NotWritten, Preempted
-from official_trainer.run import session as session_module
 from official_trainer.stop import StopRequest
 from tests import tiny
 
 FINAL = f"ckpt-{tiny.EVERYTHING['train_steps']}"
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch):
-  monkeypatch.setattr(session_module, "plot_history", lambda *args: None)
 
 
 @pytest.fixture(scope="module")

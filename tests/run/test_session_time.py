@@ -4,13 +4,7 @@ import json
 
 import pytest
 
-from official_trainer.run import session as session_module
 from tests import tiny
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch):
-  monkeypatch.setattr(session_module, "plot_history", lambda *args: None)
 
 
 class Ticking:

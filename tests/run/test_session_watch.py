@@ -9,15 +9,9 @@ import pytest
 from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.best import BestCheckpoint
 from official_trainer.errors import BrokenCheckpoint, CheckpointMismatch, ExitCode, Preempted
-from official_trainer.run import session as session_module
 from official_trainer.run import watch as watch_module
 from official_trainer.stop import StopRequest
 from tests import tiny
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch):
-  monkeypatch.setattr(session_module, "plot_history", lambda *args: None)
 
 
 class Clock:
