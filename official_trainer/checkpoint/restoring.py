@@ -156,5 +156,10 @@ def _variables_by_path(checkpoint: tf.train.Checkpoint) -> dict[str, tf.Variable
       paths[path] = node
       continue
     children = node._trackable_children()  # noqa: SLF001  # TensorFlow has no public walk over trackables.
-    queue += [(f"{path}/{name}" if path else name, child) for name, child in children.items()]
+    queue += [(f"{path}/{_escaped(name)}" if path else _escaped(name), child) for name, child in children.items()]
   return paths
+
+
+def _escaped(name: str) -> str:
+  """Returns a child's name as keys of checkpoints have it: a key of a dictionary may hold a "/"."""
+  return name.replace(".", "..").replace("/", ".S")
