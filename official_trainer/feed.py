@@ -347,7 +347,9 @@ def _require_files(params: DataConfig, path: str) -> None:
   named = {f".{name}": paths for name, paths in written.items()} if isinstance(written, dict) else {"": written}
   problems = []
   for name, paths in named.items():
-    patterns = paths.split(",") if isinstance(paths, str) else [str(item) for item in paths]
+    # A name that holds a comma is no list.
+    is_list = isinstance(paths, str) and not _names_a_file(paths)
+    patterns = paths.split(",") if is_list else [paths] if isinstance(paths, str) else [str(item) for item in paths]
     for pattern in filter(None, (pattern.strip() for pattern in patterns)):
       if not _names_a_file(pattern):
         problems.append(Problem(f"{path}.input_path{name}", f"names no file that can be read, got {pattern!r}."))

@@ -241,3 +241,9 @@ def test_a_batch_that_model_gardens_tasks_cannot_divide_is_refused():
 def test_an_evaluation_knows_its_batches(task):
   assert evaluation_of(task).num_batches() == 3
   assert feed_of(task).num_batches() is None
+
+
+# A comma in the name of a file was taken for the border of two names.
+def test_a_path_that_holds_a_comma_is_one_path(tmp_path):
+  (tmp_path / "a,b").touch()
+  feed_of(input_path=str(tmp_path / "a,b"))
