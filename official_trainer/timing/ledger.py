@@ -13,7 +13,8 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -91,8 +92,8 @@ class TimeLedger:
     try:
       with tf.io.gfile.GFile(path) as file:
         legs = json.loads(file.read())["legs"]
-      self._before = [Leg(leg["start"], leg["end"], {**Leg().secs, **leg["secs"]}) for leg in legs]
-    except (ValueError, KeyError, TypeError, tf.errors.OpError) as error:
+      self._before = [_read(leg) for leg in legs]
+    except (ValueError, KeyError, TypeError, AttributeError, tf.errors.OpError) as error:
       logging.warning("%s cannot be read (%s): the times of earlier starts are not counted.", path, error)
 
   def save(self, model_dir: str) -> None:
@@ -139,6 +140,11 @@ class TimeLedger:
     now = self._clock()
     self._legs[-1].secs[self._open[-1].value] += now - self._since
     self._since = now
+
+
+def _read(leg: Mapping[str, Any]) -> Leg:
+  start, end = (None if leg[key] is None else int(leg[key]) for key in ("start", "end"))
+  return Leg(start, end, {phase.value: float(leg["secs"].get(phase.value, 0.0)) for phase in Phase})
 
 
 def _kept(legs: list[Leg]) -> Iterator[tuple[Leg, float]]:

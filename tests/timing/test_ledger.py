@@ -106,8 +106,19 @@ def test_a_start_that_never_came_to_train_is_all_loss(tmp_path):
   assert ledger.summary() == "5.0 s: other 100%; goodput 0%"
 
 
-def test_times_that_cannot_be_read_are_forgotten_with_a_warning(tmp_path, caplog):
-  (tmp_path / "time.json").write_text('{"legs": [{"start"')
+# Values of another type were taken over, and ended the run at its first save.
+@pytest.mark.parametrize(
+  "text",
+  [
+    '{"legs": [{"start"',
+    '{"legs": [{"start": 0, "end": 2, "secs": {"train": "long"}}]}',
+    '{"legs": [{"start": 0, "end": 2, "secs": {"train": null}}]}',
+    '{"legs": [{"start": "here", "end": 2, "secs": {}}]}',
+    '{"legs": [{"start": 0, "end": 2, "secs": 3}]}',
+  ],
+)
+def test_times_that_cannot_be_read_are_forgotten_with_a_warning(tmp_path, caplog, text):
+  (tmp_path / "time.json").write_text(text)
   ledger = TimeLedger(clock=Clock())
   ledger.load(str(tmp_path))
   assert len(ledger.legs) == 1
