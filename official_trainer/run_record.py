@@ -25,12 +25,14 @@ class Recovery:
     first: number of the first batch that is left out since.
     end: number of the first batch after them.
     what: what had diverged.
+  back_to: completed updates that it went back to: later ones have the lower learning rate. None where it is not known.
   """
 
   step: int
   first: int
   end: int
   what: str
+  back_to: int | None = None
 
   @property
   def window(self) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.restoring import restore_exactly
 from official_trainer.crash import CrashBundle
 from official_trainer.errors import ConfigError
-from official_trainer.run_record import load_record
+from official_trainer.run_record import Recovery, load_record
 from official_trainer.trainer import Trainer
 
 _OP = re.compile(r'op "(\w+)"')
@@ -104,6 +104,7 @@ class Replay:
     self._non_finite_names = non_finite_names
     self._learning_rate_factor = learning_rate_factor
     self._bundle = bundle
+    self._recoveries: tuple[Recovery, ...] = ()
 
   def run(self, step: int | None) -> StepReport:
     """Returns what the update to `step` did; without a step, the first bad one of the crash, else its last.
@@ -119,6 +120,7 @@ class Replay:
     restored = self._restore(first - 1)
     self._train_to(first - 1)
     for number in range(first, last + 1):
+      self._set_rate()
       before = self._snapshot()
       report = self._update(number, restored)
       if not report.is_finite or number == last:
@@ -153,14 +155,25 @@ class Replay:
       windows = list(self._bundle.skipped)
       recoveries = [recovery for recovery in recoveries if _is_within(recovery.window, windows)]
     self._trainer.leave_out(windows)
-    if self._learning_rate_factor < 1:
-      self._trainer.hyperparameters.scale(self._learning_rate_factor ** len(recoveries))
+    self._recoveries = tuple(recoveries)
     return steps[-1]
 
   def _train_to(self, step: int) -> None:
-    missing = step - self._trainer.state.step
-    if missing:
-      self._trainer.train(tf.constant(missing, tf.int32))
+    """Trains up to `step`, each update with the learning rate that it had."""
+    starts = {recovery.back_to or 0 for recovery in self._recoveries}
+    for goal in sorted({*starts, step}):
+      self._set_rate()
+      missing = min(goal, step) - self._trainer.state.step
+      if missing > 0:
+        self._trainer.train(tf.constant(missing, tf.int32))
+    self._set_rate()
+
+  def _set_rate(self) -> None:
+    """Sets the learning rate of the next update: lowered by those recoveries that went back to before it."""
+    if self._learning_rate_factor < 1:
+      step = self._trainer.state.step
+      lowered = sum((recovery.back_to or 0) <= step for recovery in self._recoveries)
+      self._trainer.hyperparameters.scale(self._learning_rate_factor**lowered)
 
   def _update(self, step: int, restored: int) -> StepReport:
     """Does the update as the run did it, compiled, and measures it."""

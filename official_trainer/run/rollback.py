@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from official_trainer.checkpoint.store import CheckpointStore
@@ -70,11 +71,17 @@ class RollBackToCheckpoint:
     """
     with self._phases(Phase.RESTORE):
       self._store.wait()  # The newest one may still be on its way to disk.
-      record = self._record().recovered(Recovery(step=step, first=window[0], end=window[1], what=what))
+      newest = max(self._store.steps(), default=None)
+      recovery = Recovery(step=step, first=window[0], end=window[1], what=what, back_to=newest)
+      before = self._record()
+      record = before.recovered(recovery)
       record.save(self._store.directory)
       restored = self._store.restore_latest()
       if restored is None:
         raise BrokenCheckpoint(f"there is no checkpoint in {self._store.directory} to go back to after step {step}.")
+      if restored != newest:  # The newest one was broken.
+        record = before.recovered(dataclasses.replace(recovery, back_to=restored))
+        record.save(self._store.directory)
       self._trainer.state.unpack()
       self._apply(record)
     self._restored()

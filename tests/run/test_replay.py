@@ -38,7 +38,7 @@ def replay(folder, step=None, *, task_class=tiny.LongTask, bundle=None, **settin
     built.trainer,
     str(folder),
     non_finite_names=FiniteCheck(built.state.finite_variables()).non_finite_names,
-    learning_rate_factor=1.0,
+    learning_rate_factor=settings.get("recovery_learning_rate_factor", 1.0),
     bundle=bundle,
   )
   with built.trainer.strategy.scope():
@@ -136,6 +136,21 @@ def test_what_was_left_out_by_then_is_left_out_again(tmp_path):
   healed = replay(tmp_path, 6, task_class=task, bundle=bundle, **settings)
   assert healed.is_finite and healed.batch == 6
   assert healed.metrics == row_of(tmp_path, 6)
+
+
+# Every step was replayed with the rate as it was lowered at last, also those from before the run went back.
+def test_each_step_is_replayed_with_the_learning_rate_that_it_had(tmp_path):
+  task = poisoned(8)
+  settings = {"recovery_max_trials": 1, "recovery_learning_rate_factor": 0.5, "max_to_keep": 9}
+  tiny.build(tmp_path, task_class=task, **{**SETTINGS, **settings}).run()
+  for step in (5, 6, 10):
+    report = replay(tmp_path, step, task_class=task, bundle=newest_bundle(str(tmp_path)), **settings)
+    assert report.metrics == row_of(tmp_path, step)
+  # The checkpoint of the step that it went back to need not be there any more.
+  for path in tmp_path.glob("ckpt-5.*"):
+    path.unlink()
+  report = replay(tmp_path, 7, task_class=task, **settings)
+  assert (report.restored, report.metrics) == (0, row_of(tmp_path, 7))
 
 
 @pytest.mark.parametrize(
