@@ -316,7 +316,10 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
   def train_loop_end(self) -> dict[str, Any]:
     """Returns the metrics since the start of the report, and the learning rate of the last update. Runs eagerly."""
-    logs = {metric.name: metric.result() for metric in self.report_metrics}
+    reported = self.report_metrics
+    if self._guard.has_skipped and self._train_loss.count.numpy() == 0:
+      reported = [*self._guard.metrics]  # Not one update was applied: a loss of 0 would be a lie.
+    logs = {metric.name: metric.result() for metric in reported}
     logs["learning_rate"] = applied_learning_rate(self.optimizer, self.global_step)
     return logs
 

@@ -22,6 +22,7 @@ class NoGuard:
   """The null object: every update is applied, whatever it is."""
 
   metrics: tuple[tf_keras.metrics.Metric, ...] = ()
+  has_skipped = False
 
   @contextlib.contextmanager
   def on_replica(self, accumulators: Sequence[tf.Variable]) -> Iterator[None]:
@@ -64,6 +65,11 @@ class UpdateGuard:
     self._skipped = tf_keras.metrics.Sum(SKIPPED)
     self.metrics = (self._skipped,)
     optimizer.apply_gradients = self._apply_if_finite
+
+  @property
+  def has_skipped(self) -> bool:
+    """Whether this report has left out an update. Runs eagerly."""
+    return float(self._skipped.result()) > 0
 
   @contextlib.contextmanager
   def on_replica(self, accumulators: Sequence[tf.Variable]) -> Iterator[None]:

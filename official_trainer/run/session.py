@@ -259,8 +259,9 @@ class Session:
     self._open_writer()
     if fresh:
       self._start.require_finite()
-      if self._mode in EVALUATING_MODES:
-        self._require_metrics()
+    if self._mode in EVALUATING_MODES:
+      self._require_metrics()
+    if fresh:
       self._saver.save()
       for tag, markdown in self._texts.items():
         self._writer.text(state.step, tag, markdown)
@@ -287,7 +288,9 @@ class Session:
   def _require_metrics(self) -> None:
     """Checks every metric name in the config against what an evaluation reports, before the first step."""
     wanted = best_metric_names(self._options)
-    if not wanted:
+    # A run that is continued has evaluated before, but a rule may be new.
+    last = self._state.host.history.last(VALIDATION)
+    if set(wanted.values()).issubset(last.metrics if last else ()):
       return
     self._console.status("checking the metrics")
     reported = self._trainer.rehearse_evaluation()
@@ -351,13 +354,18 @@ class Session:
         timeout_secs=options.continuous_eval_timeout,
         stop=self._stop,
         warn=self._console.warn,
-        sleep=self._sleep,
+        sleep=self._sleep_alive,
         clock=self._clock,
       )
       return self._loop.evaluate_continuously(options.validation_steps, checkpoints=watch)
     self._start.load_for_evaluation()
     self._open_writer()
     return self._loop.evaluate(options.validation_steps)
+
+  def _sleep_alive(self, secs: float) -> None:
+    """Sleeps as a phase of its own: waiting for the next checkpoint, however long, is no hang."""
+    with self._phases(Phase.OTHER):
+      self._sleep(secs)
 
 
 def orbit_action(action: Callable[[Mapping[str, Any]], None]) -> Action:

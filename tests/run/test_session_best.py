@@ -165,3 +165,12 @@ def test_a_record_that_cannot_be_written_ends_the_run_and_old_weights_and_record
   assert (tmp_path / "best_ckpt" / "best_ckpt-2.index").exists()
   tiny.build(tmp_path, task_class=task, **best_by("score")).run()
   assert best_step(tmp_path) == 6
+
+
+# The names were checked at a fresh start only: a rule that was added ended the run at its first evaluation.
+def test_a_rule_that_is_added_between_starts_is_checked_before_the_next_step(tmp_path):
+  tiny.build(tmp_path, **{**tiny.EVERYTHING, "train_steps": 6}).run()
+  added = {**tiny.EVERYTHING, "train_steps": 12, "best_checkpoint_eval_metric": "acuracy"}
+  with pytest.raises(ConfigError, match="'acuracy' is not reported by the evaluation. Did you mean 'accuracy'"):
+    tiny.build(tmp_path, **added).run()
+  assert tiny.committed(tmp_path)[-1] == 6

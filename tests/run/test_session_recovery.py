@@ -226,7 +226,7 @@ def test_the_record_is_committed_before_the_state_goes_back(tmp_path, monkeypatc
   monkeypatch.setattr(built.session.store, "restore_latest", note)
   built.run()
   assert noted == [0, 1]
-  assert recoveries(tmp_path) == (Recovery(step=6, first=4, end=6, what="the training loss is nan"),)
+  assert recoveries(tmp_path) == (Recovery(step=6, first=4, end=6, what="the training loss is nan", back_to=3),)
   assert rollback.load_record(str(tmp_path)).seed == tiny.SEED
 
 
@@ -250,3 +250,12 @@ def test_a_run_that_left_out_updates_is_resumed_inside_a_report_bit_for_bit(tmp_
     tiny.build(tmp_path / "parts", task_class=task, session=tiny.interrupted_by(6), **settings).run()
   tiny.build(tmp_path / "parts", task_class=task, **settings).run()
   assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+# The report showed a loss and an accuracy of 0.
+def test_a_report_of_no_applied_update_shows_no_metrics(tmp_path):
+  tiny.build(tmp_path, task_class=poisoned(2, 3), skip_nonfinite_updates=True).run()
+  lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+  rows = {row["step"]: row["metrics"] for row in lines if row["mode"] == "train"}
+  assert rows[4] == {"skipped_updates": 2.0, "learning_rate": rows[2]["learning_rate"]}
+  assert rows[6]["training_loss"] > 0

@@ -167,3 +167,19 @@ def test_a_stop_ends_the_wait_for_the_next_checkpoint(trained, tmp_path):
   with pytest.raises(Preempted, match="stopped by SIGTERM"):
     watch(tmp_path, clock, evaluated, stop=stop).run()
   assert (evaluated, clock.slept) == ([2], 2)
+
+
+# The watchdog took the wait for the next checkpoint for a hang.
+def test_a_long_wait_for_the_next_checkpoint_is_no_hang(tmp_path):
+  tiny.build(tmp_path, mode="train", train_steps=2).run()
+  stuck = []
+  clock = Clock(*[lambda: stuck.append(watched.session._watchdog.stuck_for())] * 20)
+  watched = tiny.build(
+    tmp_path,
+    mode="continuous_eval",
+    session={"clock": clock, "sleep": clock.sleep, "hang_secs": 1.0},
+    train_steps=4,
+    continuous_eval_timeout=20,
+  )
+  watched.run()
+  assert stuck == [None] * 20
