@@ -18,7 +18,7 @@ def install() -> None:
   if not hasattr(store._commit, "__wrapped__"):
     store._commit = _looking(store._commit, lambda self, step, prefix: prefix)
     BestFolder.write_weights = _looking(
-      BestFolder.write_weights, lambda self, model, step: f"{self.path}/best_ckpt-{step}", after=True
+      BestFolder.write_weights, lambda self, model, file: f"{self.path}/{file}", after=True
     )
 
 

@@ -165,9 +165,11 @@ class BestCheckpoint:
     self._remove(final=True)
 
   def _export(self, model: tf.Module, eval_logs: Mapping[str, Any], step: int) -> None:
-    file = self._folder.write_weights(model, step)
     before = self.best_ckpt_logs
-    record = {**_scalars(eval_logs), STEP_KEY: step, FILE_KEY: file}
+    record = {**_scalars(eval_logs), STEP_KEY: step}
+    file = self._folder.file_for(record)
+    self._folder.write_weights(model, file)
+    record[FILE_KEY] = file
     if not self._is_ahead(self._folder.record, record):
       self._folder.write_record(record)
     self._records[self._key] = record

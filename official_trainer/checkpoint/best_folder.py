@@ -43,16 +43,25 @@ class BestFolder:
     """Says whether the weights of this name are there."""
     return tf.io.gfile.exists(os.path.join(self._path, f"{file}.index"))
 
-  def write_weights(self, model: tf.Module, step: int) -> str:
-    """Writes the weights that are in place now as those of `step`, and returns the name of their file.
+  def file_for(self, record: Record) -> str:
+    """Returns the name of the file for the weights with these scores, at this step.
 
-    Weights of the same step are replaced, each file by rename: the record may name them.
+    Weights that the record on disk names are only replaced by a repetition of them, which has the same bits: others of
+    the same step get another name, so that record and weights agree at every moment.
     """
-    prefix = os.path.join(self._path, f"{_NAME}-{step}")
+    file, found = f"{_NAME}-{record[STEP_KEY]}", self.record
+    if found is None or found.get(FILE_KEY) != file:
+      return file
+    scores = {key: value for key, value in found.items() if key != FILE_KEY}
+    is_repeated = json.dumps(scores, sort_keys=True) == json.dumps(record, sort_keys=True)  # NaN is NaN here.
+    return file if is_repeated else f"{file}-again"
+
+  def write_weights(self, model: tf.Module, file: str) -> None:
+    """Writes the weights that are in place now under this name."""
+    prefix = os.path.join(self._path, file)
     with writing(prefix):
       tf.io.gfile.makedirs(self._path)
       tf.train.Checkpoint(model=model).write(prefix)
-    return os.path.basename(prefix)
 
   def write_record(self, record: Record) -> None:
     """Makes the weights that `record` names those that count, by rename."""

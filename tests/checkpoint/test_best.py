@@ -41,8 +41,8 @@ class Run:
     self.rule = BestCheckpoint(self.folder, metric, comparison, records, committed_step=committed_step)
     self.metric = metric
 
-  def score(self, step, value):
-    self.model.weight.assign(float(step))
+  def score(self, step, value, weight=None):
+    self.model.weight.assign(float(step if weight is None else weight))
     return self.rule.maybe_export_checkpoint(self.checkpoint, {self.metric: value}, step)
 
   @property
@@ -244,6 +244,23 @@ def test_a_record_ahead_gives_way_to_a_best_from_before_the_restart_too(ahead):
   run = restarted(folder, known)
   assert not run.score(8, 0.3)
   run.assert_agrees(4, 0.5)
+
+
+# Weights of the same step were overwritten under the record of the former ones: with a lower learning rate, or after
+# a change of the config, they score differently, and a kill before the record left the two apart.
+def test_a_kill_before_the_record_leaves_the_weights_that_it_names(ahead, monkeypatch):
+  folder, known = ahead
+  run = restarted(folder, known)
+  with monkeypatch.context() as patch:
+    patch.setattr(best_folder, "write_text", kill)
+    with pytest.raises(Killed):
+      run.score(8, 0.7, weight=-1.0)
+  assert (run.record["accuracy"], run.exported) == (0.9, 8.0)
+  run = restarted(folder, known)
+  run.score(8, 0.7, weight=-1.0)
+  run.rule.finish()
+  assert (run.record["accuracy"], run.exported) == (0.7, -1.0)
+  assert len(list(folder.glob("*.index"))) == 1
 
 
 def test_a_worse_record_ahead_of_the_state_is_replaced_at_once(tmp_path):
