@@ -1,5 +1,6 @@
 """What must fit together in a config. Pure functions that return every problem they see."""
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -165,14 +166,15 @@ def _best_checkpoints(config: ExperimentConfig) -> Iterator[Problem]:
     if not rule.subdir and not rule.eval_metric:
       yield Problem(path, "must have a subdir and an eval_metric.")
   folders: dict[str, str] = {}
-  for folder_path, metric_path, folder, metric in rules:
+  for folder_path, metric_path, written, metric in rules:
+    folder = os.path.normpath(written) if written and "://" not in written else written
     if folder and not metric:
       yield Problem(metric_path, f"must name a metric, because {folder_path} is '{folder}'.")
     if metric and not folder:
       yield Problem(folder_path, f"must name a folder, because {metric_path} is '{metric}'.")
     if folder and folder in folders:
       yield Problem(folder_path, f"is '{folder}', which {folders[folder]} uses already.")
-    if folder.startswith(("/", "..")) or "://" in folder:
+    if folder.startswith(("/", "..")) or folder == "." or "://" in folder:
       yield Problem(folder_path, f"must be a folder inside model_dir, got '{folder}'.")
     if folder in ("train", trainer.validation_summary_subdir):
       yield Problem(folder_path, f"is '{folder}', the folder of summaries. Choose another name.")

@@ -60,6 +60,14 @@ RULES = [
     {"trainer__best_checkpoints": [{"subdir": "../a", "eval_metric": "x"}]},
     "trainer.best_checkpoints.0.subdir",
   ),
+  (  # It left model_dir.
+    {"trainer__best_checkpoints": [{"subdir": "a/../..", "eval_metric": "x"}]},
+    "trainer.best_checkpoints.0.subdir",
+  ),
+  (  # The record of TensorFlow's own newest checkpoint is there.
+    {"trainer__best_checkpoints": [{"subdir": ".", "eval_metric": "x"}]},
+    "trainer.best_checkpoints.0.subdir",
+  ),
   (
     {"trainer__best_checkpoints": [{"subdir": "validation", "eval_metric": "x"}]},
     "trainer.best_checkpoints.0.subdir",
