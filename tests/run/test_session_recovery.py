@@ -1,5 +1,6 @@
 """A run that diverges goes back, leaves out the batches it diverged on, and ends as if they had never been there."""
 
+import dataclasses
 import functools
 import json
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from official_trainer.data.anchor import Anchor
 from official_trainer.data.indexed import IndexedInput
-from official_trainer.errors import TrainingDiverged
+from official_trainer.errors import CheckpointMismatch, TrainingDiverged
 from official_trainer.run import rollback
 from official_trainer.run_record import Recovery, load_record
 from official_trainer.testing.compare import differences
@@ -259,3 +260,38 @@ def test_a_report_of_no_applied_update_shows_no_metrics(tmp_path):
   rows = {row["step"]: row["metrics"] for row in lines if row["mode"] == "train"}
   assert rows[4] == {"skipped_updates": 2.0, "learning_rate": rows[2]["learning_rate"]}
   assert rows[6]["training_loss"] > 0
+
+
+# Not mended: going back restores without `may_differ`. The checkpoint that the run was started from is of the other
+# model, and nothing newer was saved yet. Where a name may differ, its variable would keep the diverged value, too.
+@pytest.mark.xfail(strict=True, raises=CheckpointMismatch)
+def test_a_run_whose_checkpoint_may_differ_goes_back_to_it(tmp_path):
+  settings = {"checkpoint_interval": 6, "steps_per_loop": 2, "validation_interval": 20, "recovery_max_trials": 1}
+  tiny.build(tmp_path, task_class=tiny.LongTask, train_steps=6, task={"hidden": (4,)}, **settings).run()
+  session = {"may_differ": ["model", "optimizer"]}
+  grown = tiny.build(
+    tmp_path, task_class=poisoned(7), train_steps=12, task={"hidden": (5,)}, session=session, **settings
+  )
+  assert grown.run().step == 12
+
+
+# Not mended: the loss that is compared is the mean since the last report, not that of the inner loop. The loop from
+# step 2 to step 4 is blamed, and its batches are left out, for the loss before `recovery_begin_steps`.
+@pytest.mark.xfail(strict=True, raises=TrainingDiverged)
+def test_an_inner_loop_is_judged_by_its_own_loss(tmp_path):
+  task = type("Hot", (poisoned(0),), {"poison": 1e4})
+  settings = {"train_steps": 8, "steps_per_loop": 4, "checkpoint_interval": 2, "recovery_max_trials": 2}
+  tiny.build(tmp_path, task_class=task, loss_upper_bound=100.0, recovery_begin_steps=3, **settings).run()
+  assert load_record(str(tmp_path)) is None
+
+
+# Not mended: a constant learning rate is a variable of the optimizer, and that of the checkpoint wins. A changed rate
+# (with --allow_config_change) has no effect, nor has setting `recovery_learning_rate_factor` back to 1.
+@pytest.mark.xfail(strict=True)
+def test_a_constant_learning_rate_that_was_changed_between_starts_is_used(tmp_path):
+  tiny.build(tmp_path, train_steps=2).run()
+  optimization = tiny.trainer_config().optimizer_config
+  rate = tiny.LrConfig(type="constant", constant=tiny.ConstantLrConfig(learning_rate=0.01))
+  tiny.build(tmp_path, train_steps=4, optimizer_config=dataclasses.replace(optimization, learning_rate=rate)).run()
+  row = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()][-2]
+  assert row["mode"] == "train" and row["metrics"]["learning_rate"] == pytest.approx(0.01)
