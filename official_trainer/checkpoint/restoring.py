@@ -77,7 +77,8 @@ def _restore_what_matches(
   differing = [path for path, variable in wanted.items() if list(variable.shape) != stored.get(path)]
   differing += _unused(wanted, stored, unused_roots)
   known = {*wanted, *stored}
-  for name in may_differ:
+  # Where all match, a name that is nowhere is that of a variable which was removed before the checkpoint was written.
+  for name in may_differ if differing else ():
     if not any(_is_named(path, name) for path in known):
       raise ConfigError.of(_FLAG, f"names '{name}', which is in neither the model nor {prefix}.{meant(name, known)}")
   if not all(any(_is_named(path, name) for name in may_differ) for path in differing):

@@ -20,7 +20,7 @@ from official_trainer.checkpoint.store import CheckpointStore
 from official_trainer.config.checks import EVALUATING_MODES, RUN_MODES, TRAINING_MODES, model_dir_problems
 from official_trainer.config.nearest import meant
 from official_trainer.config.trainer import TrainerConfig
-from official_trainer.errors import ConfigError, NotWritten, Problem
+from official_trainer.errors import ConfigError, NotWritten, Problem, TrainingDiverged
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
 from official_trainer.run.crash_reports import CrashReports
@@ -224,7 +224,7 @@ class Session:
       check,
       max_trials=options.recovery_max_trials,
       roll_back=self._roll_back,
-      report=self._reports.diverged,
+      report=self._note_divergence,
       warn=self._console.warn,
     )
     history = RecordHistory(self._state, self._read_window)
@@ -316,6 +316,10 @@ class Session:
     self._ledger.reached(event.step)
     if event.saves or event.mode == VALIDATION:
       self._ledger.save(self._model_dir)
+
+  def _note_divergence(self, error: TrainingDiverged) -> None:
+    self._ledger.reached(error.step)  # Those steps were trained, and are lost.
+    self._reports.diverged(error)
 
   def _write_time(self) -> None:
     self._ledger.save(self._model_dir)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests import tiny
+from tests.run.test_session_recovery import poisoned
 
 
 class Ticking:
@@ -47,3 +48,11 @@ def test_the_time_up_to_an_error_is_counted(tmp_path):
     tiny.build(tmp_path, checkpoint_interval=100, session=tiny.interrupted_by(4)).run()
   (leg,) = json.loads((tmp_path / "time.json").read_text())["legs"]
   assert (leg["start"], leg["end"]) == (0, 4)
+
+
+# The time of the steps that were lost counted as that of steps which were kept.
+def test_a_leg_that_diverged_ends_at_the_step_where_it_was_noticed(tmp_path):
+  tiny.build(tmp_path, task_class=poisoned(4), recovery_max_trials=1, checkpoint_interval=4).run()
+  first, second = json.loads((tmp_path / "time.json").read_text())["legs"]
+  assert (first["start"], first["end"]) == (0, 6)
+  assert (second["start"], second["end"]) == (4, 6)
