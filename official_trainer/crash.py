@@ -95,13 +95,18 @@ def describe(
 
 
 def newest_bundle(model_dir: str) -> CrashBundle | None:
-  """Reads the bundle of the highest step; None if there is none."""
+  """Reads the bundle that was written last, of several from the same second the highest step's; None if there is none.
+
+  Raises:
+    ConfigError: if one cannot be understood.
+  """
   folder = os.path.join(model_dir, _FOLDER)
   if not tf.io.gfile.isdir(folder):
     return None
   matches = (_NAME.match(os.path.basename(name)) for name in tf.io.gfile.listdir(folder))
   steps = [int(match.group(1)) for match in matches if match]
-  return read_bundle(model_dir, max(steps)) if steps else None
+  bundles = [read_bundle(model_dir, step) for step in steps]
+  return max(bundles, key=lambda bundle: (bundle.wall_time, bundle.step), default=None)
 
 
 def read_bundle(model_dir: str, step: int) -> CrashBundle:

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 from datetime import datetime, timezone
@@ -50,11 +51,14 @@ def test_it_holds_the_last_hundred_rows_also_those_that_are_not_finite(tmp_path)
   assert math.isnan(crash.read_bundle(str(tmp_path), 1).rows[0][2]["loss"])
 
 
-def test_the_newest_is_that_of_the_highest_step(tmp_path):
+# It was that of the highest step: a run that had gone back and diverged earlier was looked into at the healed step.
+def test_the_newest_is_that_which_was_written_last(tmp_path):
   assert crash.newest_bundle(str(tmp_path)) is None
   for step in (9, 100, 20):
     bundle(tmp_path, step=step).save(str(tmp_path))
   assert crash.newest_bundle(str(tmp_path)).step == 100
+  dataclasses.replace(bundle(tmp_path, step=20), wall_time="2026-01-02T03:04:06+00:00").save(str(tmp_path))
+  assert crash.newest_bundle(str(tmp_path)).step == 20
 
 
 def test_a_bundle_that_cannot_be_read_is_a_clear_error(tmp_path):
