@@ -19,7 +19,7 @@ from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config import drift, gin_bindings
 from official_trainer.config.checks import EVALUATING_MODES, REPLAY, TRAINING_MODES
 from official_trainer.config.loading import LoadedExperiment
-from official_trainer.crash import newest_bundle
+from official_trainer.crash import CrashBundle, newest_bundle
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError, ExitCode, NotWritten, Preempted
 from official_trainer.notices import NOTICES, stop_on_notice
@@ -119,8 +119,8 @@ class Runner:
       ConfigError: if the config is not that of the run, or the step cannot be replayed.
       CheckpointMismatch, BrokenCheckpoint: see there.
     """
+    _, strategy = self._prepare()  # Settles the seed, without which the config is not that of the run.
     self._refuse_drift()
-    _, strategy = self._prepare()
     with strategy.scope():
       trainer = self.build_trainer(self.build_task())
       replay = Replay(
@@ -128,14 +128,24 @@ class Runner:
         self._model_dir,
         non_finite_names=FiniteCheck(trainer.state.finite_variables()).non_finite_names,
         learning_rate_factor=self._loaded.config.trainer.recovery_learning_rate_factor,
-        bundle=newest_bundle(self._model_dir),
+        bundle=self._crash(step),
       )
       return replay.run(step)
+
+  def _crash(self, step: int | None) -> CrashBundle | None:
+    """Returns the newest crash bundle. One that cannot be read is no obstacle where a step is given."""
+    try:
+      return newest_bundle(self._model_dir)
+    except ConfigError as error:
+      if step is None:
+        raise
+      self._console.warn(str(error))
+      return None
 
   def _prepare(self) -> tuple[int, tf.distribute.Strategy]:
     """Settles the seed, applies what is set for the whole process, and notes the start of a run that trains."""
     written = self._loaded.config.runtime.seed
-    seed = settled_seed(written if self._mode in TRAINING_MODES else None, self._model_dir)
+    seed = settled_seed(written if self._mode in (*TRAINING_MODES, REPLAY) else None, self._model_dir)
     if seed != written:
       self._loaded = self._loaded.with_value("runtime.seed", seed, origin="the run's record")
     config = self._loaded.config

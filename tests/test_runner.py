@@ -298,3 +298,22 @@ def test_a_notice_of_the_platform_saves_and_asks_for_a_restart(tmp_path, monkeyp
     Runner(loaded, mode="train", model_dir=str(tmp_path), quiet=True).run()
   assert stopped.value.code == ExitCode.RESTART
   assert manifest.committed_steps(str(tmp_path))[-1] == stopped.value.step
+
+
+# The config was compared before the seed of the run was put into it: even the command of the run was refused.
+def test_a_step_is_replayed_with_the_command_of_the_run_but_not_with_another_seed(tmp_path):
+  run(tmp_path, *SHORT)
+  assert Runner(loaded(*SHORT), mode="replay", model_dir=str(tmp_path)).replay(2).step == 2
+  seed = load_record(str(tmp_path)).seed + 1
+  with pytest.raises(ConfigError, match="was started with seed"):
+    Runner(loaded(*SHORT, f"runtime.seed={seed}"), mode="replay", model_dir=str(tmp_path)).replay(2)
+
+
+# The error said "Give --replay_step instead", and came again.
+def test_a_crash_bundle_that_cannot_be_read_is_no_obstacle_to_replaying_a_given_step(tmp_path):
+  run(tmp_path, *SHORT)
+  (tmp_path / "crashes").mkdir()
+  (tmp_path / "crashes" / "step-2.json").write_text("{")
+  with pytest.raises(ConfigError, match="Give --replay_step instead"):
+    Runner(loaded(*SHORT), mode="replay", model_dir=str(tmp_path)).replay()
+  assert Runner(loaded(*SHORT), mode="replay", model_dir=str(tmp_path)).replay(2).step == 2
