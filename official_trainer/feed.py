@@ -347,6 +347,8 @@ def _require_files(params: DataConfig, path: str) -> None:
   named = {f".{name}": paths for name, paths in written.items()} if isinstance(written, dict) else {"": written}
   problems = []
   for name, paths in named.items():
+    if not isinstance(paths, (str, list, tuple)):
+      continue  # Something of the task's own.
     # A name that holds a comma is no list.
     is_list = isinstance(paths, str) and not _names_a_file(paths)
     patterns = paths.split(",") if is_list else [paths] if isinstance(paths, str) else [str(item) for item in paths]

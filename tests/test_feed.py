@@ -247,3 +247,8 @@ def test_an_evaluation_knows_its_batches(task):
 def test_a_path_that_holds_a_comma_is_one_path(tmp_path):
   (tmp_path / "a,b").touch()
   feed_of(input_path=str(tmp_path / "a,b"))
+
+
+# They ended the start with a TypeError.
+def test_values_that_are_no_paths_are_left_to_the_task(tmp_path):
+  feed_of(input_path={"here": str(tmp_path), "weight": 3, "nothing": None, "more": {"of": "these"}})
