@@ -84,7 +84,7 @@ def load_record(model_dir: str | None) -> RunRecord | None:
       stopped_at=None if stopped_at is None else int(stopped_at),
       recoveries=tuple(Recovery(**recovery) for recovery in values.get("recoveries", ())),
     )
-  except (ValueError, KeyError, TypeError) as error:
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise ConfigError.of(
       "--model_dir",
       f"{path} cannot be read ({error}); it holds the run's seed and what it must leave out. Restore it, or use a new"

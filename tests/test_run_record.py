@@ -21,8 +21,9 @@ def test_a_new_folder_has_no_record(folder):
   assert load_record(None) is None
 
 
-def test_a_record_that_cannot_be_read_is_an_error_and_not_a_new_run(tmp_path):
-  (tmp_path / "run.json").write_text('{"seed": 1', "utf-8")
+@pytest.mark.parametrize("text", ['{"seed": 1', "[]", '{"seed": 1, "recoveries": [{}]}'])
+def test_a_record_that_cannot_be_read_is_an_error_and_not_a_new_run(tmp_path, text):
+  (tmp_path / "run.json").write_text(text, "utf-8")
   with pytest.raises(ConfigError, match="it holds the run's seed and what it must leave out. Restore it,"):
     settled_seed(None, str(tmp_path))
 
