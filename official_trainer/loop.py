@@ -202,6 +202,7 @@ class Loop(orbit.Controller):
       mode=TRAIN,
       output=output,
       metrics=scalars_of(output),
+      loop_loss=self._train_and_eval.loop_loss,
       timings=self._speed(step - start, elapsed, waited, reports),
       reports=reports,
       saves=ended or self._is_stopping or (cadence.saves(step) and (save_at_end or step < cadence.train_steps)),

@@ -40,6 +40,8 @@ from official_trainer.writers.dispensable import Dispensable
 from official_trainer.writers.jsonl import HistoryWriter, TimingsWriter
 from official_trainer.writers.tensorboard import TensorBoardWriter
 
+_OPTIMIZER_KEYS = ("trainer.optimizer_config.", "trainer.recovery_learning_rate_factor")
+
 
 class Runner:
   """Runs one experiment in one mode: `Runner(load(experiment="digits/cnn"), mode="train", model_dir="runs/a").run()`.
@@ -255,7 +257,8 @@ class Runner:
     if before is not None:
       for line in drift.changed_keys(before, text):
         self._console.warn(f"the config is not that of the last start: {line}")
-      self._optimizer_changed = any(key.startswith("trainer.optimizer_config.") for key in drift.changes(before, text))
+      changed = drift.changes(before, text)
+      self._optimizer_changed = any(key.startswith(_OPTIMIZER_KEYS) for key in changed)
     write_text(os.path.join(self._model_dir, "params.yaml"), text)
     write_text(os.path.join(self._model_dir, "params_provenance.yaml"), self._loaded.provenance_text())
 

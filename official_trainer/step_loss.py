@@ -26,6 +26,28 @@ def add_loss(metric: tf_keras.metrics.Metric, logs: Mapping[str, Any], key: str,
   metric.update_state(tf.where(weight > 0, loss, tf.zeros_like(loss)), sample_weight=weight)
 
 
+class LoopLoss:
+  """The mean of a loss over one inner loop, where the metric that it goes into may span several."""
+
+  def __init__(self, metric: tf_keras.metrics.Metric):
+    """Stores a `tf_keras.metrics.Mean`."""
+    self._metric = metric
+    self._before = (0.0, 0.0)
+
+  def begin(self, *, is_reset: bool) -> None:
+    """Says that an inner loop begins, and whether the metric was reset for it. Runs eagerly."""
+    self._before = (0.0, 0.0) if is_reset else self._sums()
+
+  @property
+  def mean(self) -> float | None:
+    """The mean since `begin`; None if nothing came."""
+    total, count = (after - before for after, before in zip(self._sums(), self._before, strict=True))
+    return total / count if count > 0 else None
+
+  def _sums(self) -> tuple[float, float]:
+    return float(self._metric.total.numpy()), float(self._metric.count.numpy())
+
+
 def mask_argument(batch: Batch) -> dict[str, tf.Tensor]:
   """Returns the argument `mask` of a step; left out rather than None, so that steps without it work on full batches."""
   return {} if batch.mask is None else {"mask": batch.mask}

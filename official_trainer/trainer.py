@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 from absl import logging
 
-from official_trainer.checkpoint.best import best_metric_names, lookup, names_of
+from official_trainer.checkpoint.best import best_so_far, names_of
 from official_trainer.config import foreign
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.anchor import Anchor
@@ -36,7 +36,7 @@ from official_trainer.optim.hyperparameters import Hyperparameters, NoHyperparam
 from official_trainer.random_state import StepKeyedRandom, draw_seed, look_for_unsaved_randomness
 from official_trainer.requirements import require_enough, require_parts, require_supported, require_whole
 from official_trainer.state import TrainState
-from official_trainer.step_loss import add_loss, mask_argument
+from official_trainer.step_loss import LoopLoss, add_loss, mask_argument
 from official_trainer.stop import StopRequest
 from official_trainer.task import LOSS_WEIGHT
 from official_trainer.timing.data_wait import DataWait, NoDataWait
@@ -259,6 +259,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     if not self._keep_window:
       for metric in self.report_metrics:
         metric.reset_state()
+    self._loop_loss.begin(is_reset=not self._keep_window)
 
   @property
   def train_dataset(self) -> Any:
@@ -285,6 +286,11 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     logs = super().train(num_steps)
     self._next_input_step = self._state.step
     return logs
+
+  @property
+  def loop_loss(self) -> float | None:
+    """The mean training loss of the inner loop that was run last; a report may span several. None without any."""
+    return self._loop_loss.mean
 
   def next_train_inputs(self, iterator: Any) -> Any:
     """Returns the inputs of one update; override to change what the model is fed. Runs on the host, traced.
@@ -372,8 +378,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
   def eval_step(self, iterator: Any) -> dict[str, Any]:
     """Evaluates one batch. Runs in cross-replica context, traced."""
     inputs, passthrough_logs = self.next_eval_inputs(iterator)
-    batch = self._validation_input.to_replicas(inputs)
-    outputs = self.strategy.run(self._replica_eval_step, args=(batch,))
+    outputs = self.strategy.run(self._replica_eval_step, args=(self._validation_input.to_replicas(inputs),))
     with self._validation_input.awaited(inputs):
       self._eval_batches.assign_add(1)
     logs = tf.nest.map_structure(self.strategy.experimental_local_results, outputs)
@@ -396,7 +401,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     if aggregated_logs:
       logs.update(self.task.reduce_aggregated_logs(aggregated_logs, global_step=tf.convert_to_tensor(self.global_step)))
     if self._checkpoint_exporter is not None and not self._is_rehearsal:
-      self._export_best(logs)
+      self._checkpoint_exporter.maybe_export_checkpoint(self.checkpoint, logs, self._state.step)
+      logs.update(best_so_far(self._options, self._checkpoint_exporter.best_ckpt_logs or {}))
     return logs
 
   def rehearse_evaluation(self) -> list[str]:
@@ -406,14 +412,6 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
       return names_of(self.evaluate(tf.constant(1)) or {})
     finally:
       self._is_rehearsal = False
-
-  def _export_best(self, logs: dict[str, Any]) -> None:
-    exporter = self._checkpoint_exporter
-    exporter.maybe_export_checkpoint(self.checkpoint, logs, self._state.step)
-    best = exporter.best_ckpt_logs or {}
-    for name in best_metric_names(self._options).values():
-      if (value := lookup(best, name)) is not None:
-        logs[f"best_{name}"] = value
 
   def _replica_eval_step(self, batch: Batch) -> dict[str, Any]:
     with self._validation_input.awaited(batch):
@@ -459,6 +457,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
       self.task.build_metrics(training=True), self.model, self._train_input.inputs_spec, self._train_loss
     )
     self._next_input_step: int | None = 0
+    self._loop_loss = LoopLoss(self._train_loss)
     self._run_options = run_options(self._runtime)
     self._task_train_step = compiled_step(self.task.train_step, self._runtime, self._strategy)
     orbit.StandardTrainer.__init__(

@@ -20,6 +20,7 @@ class Event:
     mode: "train" or "validation".
     output: what the trainer returned, untouched.
     metrics: the scalars among it as Python floats, nested names joined by "/".
+    loop_loss: the mean training loss of this inner loop alone, None without any.
     timings: what depends on the clock, such as `steps_per_second`.
     reports: whether a report ends here; training loops that end early for a checkpoint do not report.
     saves: whether a checkpoint is due here.
@@ -30,6 +31,7 @@ class Event:
   mode: str
   output: Mapping[str, Any]
   metrics: Mapping[str, float]
+  loop_loss: float | None = None
   timings: Mapping[str, float] = dataclasses.field(default_factory=dict)
   reports: bool = True
   saves: bool = False

@@ -9,7 +9,6 @@ from typing import Protocol
 from official_trainer.actions.event import Event, LoopDiscarded
 from official_trainer.errors import TrainingDiverged
 
-_LOSS = "training_loss"
 _MOST_NAMES = 5
 
 
@@ -17,7 +16,7 @@ def divergence(loss: float, step: int, *, upper_bound: float, begin_steps: int) 
   """Says what is wrong with a training loss, or None.
 
   Args:
-    loss: mean training loss since the last report.
+    loss: mean training loss of an inner loop.
     step: number of completed updates.
     upper_bound: `trainer.loss_upper_bound`.
     begin_steps: `trainer.recovery_begin_steps`: the bound holds from this step on; NaN and infinity are never allowed.
@@ -56,9 +55,8 @@ class CheckDivergence:
 
   def __call__(self, event: Event) -> str | None:
     """Returns what has diverged, or None."""
-    loss = event.metrics.get(_LOSS)
-    if loss is not None:
-      problem = divergence(loss, event.step, upper_bound=self._upper_bound, begin_steps=self._begin_steps)
+    if event.loop_loss is not None:
+      problem = divergence(event.loop_loss, event.step, upper_bound=self._upper_bound, begin_steps=self._begin_steps)
       if problem is not None:
         return problem
     if not (event.saves or self._every_loop):

@@ -259,6 +259,12 @@ def best_metric_names(options: TrainerConfig) -> dict[str, str]:
   return {key: rule.eval_metric for key, rule in _rules_of(options).items()}
 
 
+def best_so_far(options: TrainerConfig, best: Mapping[str, Any]) -> dict[str, float]:
+  """Returns "best_<metric>" -> value for each rule of the config that has one among the logs of the best."""
+  values = {name: lookup(best, name) for name in best_metric_names(options).values()}
+  return {f"best_{name}": value for name, value in values.items() if value is not None}
+
+
 def _rules_of(options: TrainerConfig) -> dict[str, BestCheckpointConfig]:
   """Maps the key that names a rule's metric to the rule."""
   rules = {}

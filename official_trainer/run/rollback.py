@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from official_trainer.checkpoint.store import CheckpointStore
-from official_trainer.errors import BrokenCheckpoint
+from official_trainer.errors import BrokenCheckpoint, CheckpointMismatch, TrainingDiverged
 from official_trainer.run_record import Recovery, RunRecord, load_record
 from official_trainer.timing.phases import Enter, Phase
 from official_trainer.trainer import Trainer
@@ -68,6 +68,7 @@ class RollBackToCheckpoint:
 
     Raises:
       BrokenCheckpoint: if there is no good checkpoint to go back to.
+      TrainingDiverged: if the newest one is that of another model (`--allow_checkpoint_mismatch`).
     """
     with self._phases(Phase.RESTORE):
       self._store.wait()  # The newest one may still be on its way to disk.
@@ -76,7 +77,14 @@ class RollBackToCheckpoint:
       before = self._record()
       record = before.recovered(recovery)
       record.save(self._store.directory)
-      restored = self._store.restore_latest()
+      try:
+        restored = self._store.restore_latest()
+      except CheckpointMismatch as error:
+        raise TrainingDiverged(
+          step,
+          f"{what}. Nothing was saved since the run began with another model than its checkpoint's, so there is nothing"
+          f" to go back to. Started again, it leaves out batches {window[0]} to {window[1] - 1}",
+        ) from error
       if restored is None:
         raise BrokenCheckpoint(f"there is no checkpoint in {self._store.directory} to go back to after step {step}.")
       if restored != newest:  # The newest one was broken.

@@ -8,8 +8,7 @@ from official_trainer.errors import TrainingDiverged
 
 
 def event(loss, step=10, saves=True):
-  metrics = {} if loss is None else {"training_loss": loss}
-  return Event(step=step, start=step - 2, mode="train", output={}, metrics=metrics, saves=saves)
+  return Event(step=step, start=step - 2, mode="train", output={}, metrics={}, loop_loss=loss, saves=saves)
 
 
 def check(names=(), *, upper_bound=100.0, begin_steps=0):
