@@ -137,7 +137,7 @@ def ours(
   if not watched:
     return Contender(name, lambda n: trainer.train(tf.constant(n)))
   finite = FiniteCheck(trainer.state.finite_variables())
-  watchdog = Watchdog(600.0, step=lambda: trainer.state.step, on_hang=lambda *hang: sys.exit(f"hang: {hang}"))
+  watchdog = Watchdog(600.0, progress=lambda: (trainer.state.step, 0), on_hang=lambda *hang: sys.exit(f"hang: {hang}"))
   watchdog.watching().__enter__()
   phases = Phases(watchdog.phase, TimeLedger().phase)
 

@@ -43,6 +43,8 @@ class Feed(abc.ABC):
   exact: bool
   # Whether the dataset made last is known to have no end.
   endless = False
+  # Whether a dataset that starts at a later step makes what comes before it first, which may take long.
+  runs_forward = False
 
   @abc.abstractmethod
   def dataset(self, step: int) -> Any:
@@ -111,6 +113,8 @@ class IndexedFeed(_GlobalFeed):
 class SkippingFeed(_GlobalFeed):
   """A task's own tf.data pipeline, fast-forwarded by `skip`: exact when the pipeline is deterministic."""
 
+  runs_forward = True
+
   position = "input position: the pipeline is skipped forward on resume (exact if it is deterministic)"
 
   def __init__(
@@ -169,6 +173,8 @@ class EvaluationFeed(_GlobalFeed):
 
 class DistributedFeed(Feed):
   """Per-replica batches of a task that was written for Model Garden, distributed by tf.distribute."""
+
+  runs_forward = True
 
   position = "input position: the pipeline is skipped forward on resume (exact if it is deterministic)"
   exact = True
@@ -362,6 +368,8 @@ def _require_files(params: DataConfig, path: str) -> None:
 def _names_a_file(pattern: str) -> bool:
   try:
     return bool(tf.io.gfile.glob(pattern)) or tf.io.gfile.exists(pattern)
+  except tf.errors.UnimplementedError:
+    return True  # A scheme that TensorFlow does not know: the task may.
   except tf.errors.OpError:
     return False
 

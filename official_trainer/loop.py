@@ -213,6 +213,7 @@ class Loop(orbit.Controller):
         action(event)
     except LoopDiscarded:
       self._ended_at = None
+      self._compiled = False  # The next loop begins with another input, as the first one did.
       self._clear_speed()
     self._leave_if_asked()
 

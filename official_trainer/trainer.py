@@ -137,7 +137,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
     self._train_loss = tf_keras.metrics.Mean("training_loss", dtype=tf.float32)
     self._validation_loss = tf_keras.metrics.Mean("validation_loss", dtype=tf.float32)
-    self._eval_batches = tf.Variable(
+    self.eval_batches = tf.Variable(
       0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, name="eval_batches"
     )
     self._train_metrics: list[tf_keras.metrics.Metric] = []
@@ -365,7 +365,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     """Resets the metrics. Runs eagerly."""
     for metric in [*self.validation_metrics, self.validation_loss]:
       metric.reset_state()
-    self._eval_batches.assign(0)
+    self.eval_batches.assign(0)
 
   def next_eval_inputs(self, iterator: Any) -> tuple[Any, dict[str, Any]]:
     """Returns the inputs of one evaluation step and logs that stay on the host. Runs on the host, traced.
@@ -380,7 +380,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     inputs, passthrough_logs = self.next_eval_inputs(iterator)
     outputs = self.strategy.run(self._replica_eval_step, args=(self._validation_input.to_replicas(inputs),))
     with self._validation_input.awaited(inputs):
-      self._eval_batches.assign_add(1)
+      self.eval_batches.assign_add(1)
     logs = tf.nest.map_structure(self.strategy.experimental_local_results, outputs)
     if clash := sorted(set(logs) & set(passthrough_logs)):
       logging.warning(
@@ -394,7 +394,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
   def eval_end(self, aggregated_logs: Any = None) -> dict[str, Any]:
     """Returns the metrics of the evaluation and exports the best checkpoint. Runs eagerly, averages still in place."""
-    require_whole(int(self._eval_batches.numpy()), self._num_eval_batches if self._wants_all_batches else None)
+    require_whole(int(self.eval_batches.numpy()), self._num_eval_batches if self._wants_all_batches else None)
     logs = {metric.name: metric.result() for metric in self.validation_metrics}
     if self.validation_loss.count.numpy() != 0:
       logs[self.validation_loss.name] = self.validation_loss.result()

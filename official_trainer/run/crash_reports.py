@@ -69,7 +69,9 @@ class CrashReports:
     if isinstance(error, TrainingDiverged):
       self.diverged(error)
     elif isinstance(error, Exception) and not isinstance(error, _SELF_EXPLAINING):
-      what = f"{type(error).__name__}: {error}".splitlines()[0]
+      # TensorFlow begins with a line that says nothing.
+      lines = [line for line in str(error).splitlines() if line.strip() and line.strip() != "Graph execution error:"]
+      what = f"{type(error).__name__}: {lines[0] if lines else ''}"
       self._write(kind="error", step=self._trainer.state.step, what=what, error=error)
 
   def hung(self, phase: Phase, secs: float, step: int) -> None:

@@ -328,7 +328,16 @@ class Session:
   def _build_watchdog(self, hang_secs: float | None) -> Watchdog | None:
     if hang_secs is None:
       return None
-    return Watchdog(hang_secs, step=lambda: self._state.step, on_hang=self._reports.hung, clock=self._clock)
+    trains = self._mode in TRAINING_MODES
+    # A pipeline is run forward in the first inner loop, for as long as that takes.
+    unwatched = [Phase.COMPILE] if trains and self._trainer.train_input.runs_forward else []
+    return Watchdog(
+      hang_secs,
+      progress=lambda: (self._state.step, int(self._trainer.eval_batches.numpy())),
+      on_hang=self._reports.hung,
+      unwatched=unwatched,
+      clock=self._clock,
+    )
 
   @contextlib.contextmanager
   def _watched(self) -> Iterator[None]:

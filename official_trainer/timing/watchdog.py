@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from official_trainer.timing.phases import Phase
 
@@ -14,40 +14,46 @@ _WIDE = 6
 # How many times as long as the longest so far something may take.
 _SLACK = 20
 _LOOKS = 20
+# A look that comes so many intervals late was not late for nothing.
+_SUSPENDED_LOOKS = 5
 
 
 class Watchdog:
   """Notices when nothing has moved for too long.
 
-  While it trains, a run moves when its step does; in every other phase, when a phase begins or ends. What is too long
-  comes from what was seen: `_SLACK` times the longest wait between two steps, or the longest phase of that kind, and at
-  least the time that the config gives (outside training `_WIDE` times that).
+  A run moves when its step does, or the number of batches it has evaluated, and when a phase begins or ends. What is
+  too long comes from what was seen: `_SLACK` times the longest wait between two steps, or the longest phase of that
+  kind, and at least the time that the config gives (outside training `_WIDE` times that).
   """
 
   def __init__(
     self,
     hang_secs: float,
     *,
-    step: Callable[[], int],
+    progress: Callable[[], tuple[int, int]],
     on_hang: Callable[[Phase, float, int], None],
+    unwatched: Collection[Phase] = (),
     clock: Callable[[], float] = time.monotonic,
   ):
     """Stores its arguments; `watching` starts the threads.
 
     Args:
       hang_secs: `runtime.hang_secs`.
-      step: reads the number of completed updates. Called from a thread of its own, which may wait for the devices.
+      progress: reads the number of completed updates, and that of batches in this evaluation. Called from a thread of
+        its own, which may wait for the devices.
       on_hang: told, from a thread and once, the phase, for how many seconds nothing has moved, and the last step seen.
+      unwatched: phases that may take as long as they like.
       clock: returns seconds.
     """
     self._hang_secs = hang_secs
-    self._step = step
+    self._progress = progress
     self._on_hang = on_hang
+    self._unwatched = frozenset(unwatched)
     self._clock = clock
     self._lock = threading.Lock()
     self._open: list[Phase] = []
-    self._moved_at = clock()
-    self._last_step: int | None = None
+    self._moved_at = self._looked_at = clock()
+    self._last: tuple[int, int] | None = None
     self._longest: dict[Phase, float] = {}
     self._finished = threading.Event()
 
@@ -56,7 +62,7 @@ class Watchdog:
     """Watches the body."""
     threads = [
       threading.Thread(target=self._repeat, args=(work,), daemon=True, name=name)
-      for name, work in (("watchdog", self._look_and_tell), ("watchdog-step", self.look_at_step))
+      for name, work in (("watchdog", self._look_and_tell), ("watchdog-progress", self.look_at_progress))
     ]
     for thread in threads:
       thread.start()
@@ -81,25 +87,32 @@ class Watchdog:
         if phase is not Phase.TRAIN:
           self._note(phase, self._moved_at - began)
 
-  def look_at_step(self) -> None:
-    """Notes whether the step has moved."""
-    step = self._step()
+  def look_at_progress(self) -> None:
+    """Notes whether the run has moved."""
+    found = self._progress()
     with self._lock:
-      if step == self._last_step:
+      if found == self._last:
         return
       now = self._clock()
-      if self._last_step is not None and self._open[-1:] == [Phase.TRAIN]:
+      if self._last is not None and self._open[-1:] == [Phase.TRAIN]:
         self._note(Phase.TRAIN, now - self._moved_at)
-      self._last_step, self._moved_at = step, now
+      self._last, self._moved_at = found, now
 
   def stuck_for(self) -> tuple[Phase, float] | None:
     """Returns the phase and the seconds since anything moved, if those are too many."""
     with self._lock:
-      if not self._open:
+      now = self._clock()
+      looked_at, self._looked_at = self._looked_at, now
+      if now - looked_at > _SUSPENDED_LOOKS * self._interval:
+        self._moved_at = now  # This thread did not run either: the process was stopped, not stuck.
+      if not self._open or self._open[-1] in self._unwatched:
         return None
-      phase = self._open[-1]
-      still = self._clock() - self._moved_at
+      phase, still = self._open[-1], now - self._moved_at
       return (phase, still) if still > self._allowed(phase) else None
+
+  @property
+  def _interval(self) -> float:
+    return self._hang_secs / _LOOKS
 
   def _allowed(self, phase: Phase) -> float:
     least = self._hang_secs if phase is Phase.TRAIN else self._hang_secs * _WIDE
@@ -112,8 +125,8 @@ class Watchdog:
     stuck = self.stuck_for()
     if stuck is not None:
       self._finished.set()
-      self._on_hang(*stuck, self._last_step or 0)
+      self._on_hang(*stuck, self._last[0] if self._last else 0)
 
   def _repeat(self, work: Callable[[], None]) -> None:
-    while not self._finished.wait(self._hang_secs / _LOOKS):
+    while not self._finished.wait(self._interval):
       work()
