@@ -146,7 +146,7 @@ class CheckpointStore:
         self._set_aside(prefix)
       self._saved_step = step
       self._remove_uncommitted()
-      _write_state_file(self._directory, self.steps())
+      self._retain()  # A kill may have come between the newest manifest and this.
       return step
     if broken:
       raise BrokenCheckpoint(
@@ -162,6 +162,10 @@ class CheckpointStore:
   def _commit(self, step: int, prefix: str) -> None:
     """Runs when the files of a save are complete: in the background thread of an asynchronous save."""
     write_text(manifest.manifest_path(prefix), manifest.describe(prefix, step, self._facts))
+    self._retain()
+
+  def _retain(self) -> None:
+    """Names the checkpoints that stay in the state file, then deletes the others."""
     steps = self.steps()
     keep = set(steps if self._max_to_keep is None else steps[-self._max_to_keep :]) | (self._always_keep & set(steps))
     _write_state_file(self._directory, sorted(keep))

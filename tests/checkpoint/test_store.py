@@ -72,6 +72,13 @@ def test_the_newest_ones_and_the_chosen_ones_are_kept(folder):
   assert names(folder) == ["checkpoint", *files(1, 3, 4, 5)]
 
 
+def test_what_a_kill_before_the_deletion_left_is_deleted_at_the_next_start(folder):
+  Saved(folder, max_to_keep=3).save(6, 9, 12)
+  again = Saved(folder, max_to_keep=2)
+  assert again.store.restore_latest() == 12
+  assert names(folder) == ["checkpoint", *files(9, 12)]
+
+
 def test_one_is_kept_when_one_is_asked_for(tmp_path):
   assert Saved(tmp_path, max_to_keep=1).save(1, 2, 3).store.steps() == [3]
 
