@@ -59,14 +59,14 @@ def require_enough(num_batches: int | None, validation_steps: int) -> None:
     )
 
 
-def require_whole(num_evaluated: int, num_batches: int | None) -> None:
+def require_whole(num_evaluated: int, dataset: Any) -> None:
   """Checks that an evaluation is one.
 
   Orbit takes every OutOfRangeError in an evaluation for the end of the data, also one of a file that grew too large.
 
   Args:
     num_evaluated: batches that were evaluated.
-    num_batches: how many there are, None where it is not known or not all were asked for.
+    dataset: what was to be evaluated as a whole; None where it was not.
 
   Raises:
     ValueError: if there was none at all.
@@ -77,7 +77,8 @@ def require_whole(num_evaluated: int, num_batches: int | None) -> None:
       "the evaluation set is empty: not one example was evaluated. Check task.validation_data"
       " (split, files, drop_remainder with a batch larger than the set)."
     )
-  if num_batches is not None and num_evaluated < num_batches:
+  num_batches = int(dataset.cardinality()) if isinstance(dataset, tf.data.Dataset) else -1
+  if num_evaluated < num_batches:  # Negative where it is not known.
     raise RuntimeError(
       f"the evaluation ended after {num_evaluated} of {num_batches} batches: something else than the data ran out in a"
       " step, such as the room for a file that it writes."

@@ -394,7 +394,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
   def eval_end(self, aggregated_logs: Any = None) -> dict[str, Any]:
     """Returns the metrics of the evaluation and exports the best checkpoint. Runs eagerly, averages still in place."""
-    require_whole(int(self.eval_batches.numpy()), self._num_eval_batches if self._wants_all_batches else None)
+    require_whole(int(self.eval_batches.numpy()), self.eval_dataset if self._wants_all_batches else None)
     logs = {metric.name: metric.result() for metric in self.validation_metrics}
     if self.validation_loss.count.numpy() != 0:
       logs[self.validation_loss.name] = self.validation_loss.result()
@@ -482,8 +482,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
         seed=self._seed,
         distribute=self.distribute_dataset,
       )
-    self._num_eval_batches = self._validation_input.num_batches()
-    require_enough(self._num_eval_batches, self._options.validation_steps)
+    require_enough(self._validation_input.num_batches(), self._options.validation_steps)
     self._validation_metrics = joint_metrics(
       self.task.build_metrics(training=False), self.model, self._validation_input.inputs_spec, self._validation_loss
     )

@@ -20,24 +20,18 @@ class Probe(NamedTuple):
 
   number: int
   run: ProbeFn
-  slow: bool
 
 
 PROBES: dict[int, Probe] = {}
 
 
-def probe(number: int, *, slow: bool = False) -> Callable[[ProbeFn], ProbeFn]:
-  """Enters a function as the probe of a fault.
-
-  Args:
-    number: the fault's.
-    slow: whether it takes longer than a suite that runs all the time has, or starts processes.
-  """
+def probe(number: int) -> Callable[[ProbeFn], ProbeFn]:
+  """Enters a function as the probe of the fault of this number."""
 
   def enter(function: ProbeFn) -> ProbeFn:
     if number in PROBES:
       raise ValueError(f"fault {number} has two probes")
-    PROBES[number] = Probe(number, function, slow)
+    PROBES[number] = Probe(number, function)
     return function
 
   return enter

@@ -86,7 +86,7 @@ def a_swap_of_averages_loses_bits_of_the_weights(stack: Stack, folder: Path) -> 
   check(same_bits(before, after), f"averages {before[0].ravel()} became {after[0].ravel()} by being used")
 
 
-@probe(25, slow=True)
+@probe(25)
 def averages_do_not_run_under_float16(stack: Stack, folder: Path) -> None:
   for scale in ("dynamic", 128.0):
     half = {"runtime.mixed_precision_dtype": "float16", "runtime.loss_scale": scale}

@@ -24,7 +24,7 @@ def require_best(folder: Path, done: Outcome, step: int, score: float) -> None:
   check(same_bits(weights, done.eval_weights[step]), f"the best weights on disk are not those evaluated at step {step}")
 
 
-@probe(3, slow=True)
+@probe(3)
 def one_nan_blocks_every_later_best(stack: Stack, folder: Path) -> None:
   for direction, sign in (("higher", 1.0), ("lower", -1.0)):
     job = Job(config={**BEST_SCORE, "trainer.best_checkpoint_metric_comp": direction})
@@ -47,7 +47,7 @@ def the_record_of_the_best_is_ahead_of_its_weights(stack: Stack, folder: Path) -
   require_best(folder, done, best, {4: 0.9}.get(best, 0.8))
 
 
-@probe(17, slow=True)
+@probe(17)
 def the_best_is_forgotten_by_a_restart(stack: Stack, folder: Path) -> None:
   for name, average in (("raw", {}), ("averaged", {f"{EMA}.average_decay": 0.5})):
     place = folder / name

@@ -92,7 +92,7 @@ def the_last_checkpoint_is_not_the_last(stack: Stack, folder: Path) -> None:
   check(same_bits(model_weights(latest(folder)), done.weights), "the newest checkpoint holds other weights")
 
 
-@probe(44, slow=True)
+@probe(44)
 def a_kill_while_saving_leaves_a_checkpoint_that_cannot_be_read(stack: Stack, folder: Path) -> None:
   stack.run(folder / "whole", Job(mode="train"))
 
@@ -124,7 +124,7 @@ def a_kill_while_saving_leaves_a_checkpoint_that_cannot_be_read(stack: Stack, fo
     shutil.move(folder / "aside", folder / "whole")
 
 
-@probe(35, slow=True)
+@probe(35)
 def the_learning_rate_is_wrong_after_a_restart(stack: Stack, folder: Path) -> None:
   rate = "trainer.optimizer_config.learning_rate"
   cosine = {f"{rate}.type": "cosine", f"{rate}.cosine.initial_learning_rate": 0.1, f"{rate}.cosine.decay_steps": 10}
@@ -174,7 +174,7 @@ def a_restored_run_is_not_the_uninterrupted_one(stack: Stack, folder: Path) -> N
   check(same_bits(whole.weights, resumed.weights), "Adam, restored, makes other weights")
 
 
-@probe(76, slow=True)
+@probe(76)
 def what_is_saved_is_not_the_state_of_its_step(stack: Stack, folder: Path) -> None:
   config = {"trainer.train_steps": 40, "trainer.max_to_keep": 40}
   stack.run(folder / "run", Job(mode="train", config=config))

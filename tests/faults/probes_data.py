@@ -34,7 +34,7 @@ def a_resumed_run_sees_the_head_of_the_data_again(stack: Stack, folder: Path) ->
   resumed_order(stack, folder / "shuffled", Job(mode="train", config=LONGER, shuffle=True), saved=4, crash=5)
 
 
-@probe(36, slow=True)
+@probe(36)
 def a_checkpoint_near_the_end_of_an_epoch_repeats_or_skips(stack: Stack, folder: Path) -> None:
   # An epoch of five steps, left before, at and behind its end.
   for saved in (4, 5, 6):
@@ -57,7 +57,7 @@ def steps_are_counted_after_the_data_have_ended(stack: Stack, folder: Path) -> N
     check("5" in done.said and "8" in done.said, f"loop {kind}: not a word about the missing steps")
 
 
-@probe(23, slow=True)
+@probe(23)
 def uneven_replicas_pull_with_uneven_force(stack: Stack, folder: Path) -> None:
   config = {"trainer.train_steps": 1}
   # Data that end: their only batch is a partial one, of three examples or one.
@@ -92,7 +92,7 @@ def a_large_shuffle_makes_a_large_checkpoint_or_another_order(stack: Stack, fold
   check(size < 100_000, f"a model of four numbers has a checkpoint of {size} bytes")
 
 
-@probe(75, slow=True)
+@probe(75)
 def the_order_is_the_same_in_every_epoch_or_in_no_run(stack: Stack, folder: Path) -> None:
   job = Job(mode="train", shuffle=True, config={"trainer.train_steps": 10})
   one, same, other = (

@@ -82,7 +82,7 @@ def a_loss_that_is_nan_is_hidden_from_the_log(stack: Stack, folder: Path) -> Non
   check(np.isnan(logged.get(3, np.nan)), f"one loss of three was NaN; logged: {logged}")
 
 
-@probe(46, slow=True)
+@probe(46)
 def sums_shrink_with_the_number_of_replicas(stack: Stack, folder: Path) -> None:
   for num_replicas in (1, 2, 3):
     job = Job(config=ONE_STEP, num_replicas=num_replicas, batch_size=6, eval_batch_size=6, num_validation=10)

@@ -41,14 +41,14 @@ def require_saved(folder: Path, done: subprocess.CompletedProcess[str], reached:
   check("went on" not in done.stdout, "the code after the training ran as if it had been finished")
 
 
-@probe(12, slow=True)
+@probe(12)
 def sigterm_loses_everything_since_the_last_interval(stack: Stack, folder: Path) -> None:
   done = in_process(stack, folder, "sigterm-in-training")
   require_saved(folder, done, 3)
   check(done.returncode not in (0, -signal.SIGTERM), f"the exit code after SIGTERM is {done.returncode}")
 
 
-@probe(43, slow=True)
+@probe(43)
 def a_signal_during_an_evaluation_is_missed(stack: Stack, folder: Path) -> None:
   done = in_process(stack, folder, "sigterm-in-evaluation")
   require_saved(folder, done, 4)
@@ -59,14 +59,14 @@ def a_signal_during_an_evaluation_is_missed(stack: Stack, folder: Path) -> None:
   check(same_bits(saved, alone), "what was saved are not the raw weights")
 
 
-@probe(62, slow=True)
+@probe(62)
 def ctrl_c_saves_nothing_or_passes_for_success(stack: Stack, folder: Path) -> None:
   done = in_process(stack, folder, "ctrl-c-in-training")
   require_saved(folder, done, 3)
   check(done.returncode == 130, f"the exit code after Ctrl-C is {done.returncode}")
 
 
-@probe(40, slow=True)
+@probe(40)
 def what_a_run_does_not_use_is_imported(stack: Stack, folder: Path) -> None:
   done = in_process(stack, folder, "imports")
   check(done.returncode == 0, done.stderr[-500:])

@@ -27,7 +27,7 @@ def the_speed_includes_the_evaluation(stack: Stack, folder: Path) -> None:
     check(abs(speed - 4.0) < 0.01, f"4 steps a second were done, {speed:.3f} are reported at step {step}")
 
 
-@probe(61, slow=True)
+@probe(61)
 def intervals_are_off_by_one_or_off_their_grid(stack: Stack, folder: Path) -> None:
   config = {"trainer.train_steps": 16, "trainer.steps_per_loop": 3, "trainer.summary_interval": 3,
             "trainer.checkpoint_interval": 5}  # fmt: skip

@@ -25,9 +25,7 @@ def cases() -> list:
     if fault.number not in PROBES:
       continue
     probe = PROBES[fault.number]
-    marks = [pytest.mark.slow] if probe.slow else []
-    if fault.not_yet is not None:
-      marks.append(pytest.mark.skip(reason=f"not yet: {fault.not_yet}"))
+    marks = [] if fault.not_yet is None else [pytest.mark.skip(reason=f"not yet: {fault.not_yet}")]
     found.append(pytest.param(fault.number, id=f"{fault.number}-{probe.run.__name__}", marks=marks))
   return found
 
@@ -38,6 +36,8 @@ def ours() -> Stack:
   return build_stack("ours")
 
 
+# Together they take two minutes; most have quicker tests of their own.
+@pytest.mark.slow
 @pytest.mark.parametrize("number", cases())
 def test_this_trainer_behaves_where_users_report(number, ours, tmp_path):
   PROBES[number].run(ours, tmp_path)

@@ -46,7 +46,7 @@ def excluding(folder, *windows, task_class, **settings):
 
 
 # Batch 8 is used between steps 8 and 9: by the inner loop that ends at the checkpoint of step 9, inside a report.
-@pytest.mark.parametrize(("batch", "start", "back_to"), [(8, 8, 6), (0, 0, 0), (11, 9, 9), (13, 12, 12)])
+@pytest.mark.parametrize(("batch", "start", "back_to"), [(8, 8, 6), (0, 0, 0), (13, 12, 12)])
 def test_the_healed_run_is_bit_identical_to_one_whose_config_leaves_the_window_out(tmp_path, batch, start, back_to):
   task = poisoned(batch)
   healed = tiny.build(tmp_path / "healed", task_class=task, **SETTINGS)
@@ -116,7 +116,7 @@ def test_a_run_that_may_not_go_back_ends_and_saves_nothing_of_it(tmp_path):
   assert tiny.committed(tmp_path)[-1] == 6
 
 
-@pytest.mark.parametrize("crash_at", [8, 9, 12])
+@pytest.mark.parametrize("crash_at", [9])
 def test_a_healed_run_that_crashes_later_still_leaves_the_window_out(tmp_path, crash_at):
   task = poisoned(5)
   crashing = tiny.build(tmp_path / "healed", task_class=task, session=tiny.interrupted_by(crash_at), **SETTINGS)

@@ -49,6 +49,7 @@ class InPython(tiny.TinyTask):
     return super().train_step((features * weight, labels), **kwargs)
 
 
+@pytest.mark.slow
 def test_a_task_with_everything_resumes_exactly(tmp_path):
   check(
     tmp_path,
