@@ -23,10 +23,10 @@ def test_a_hang_inside_the_compiled_loop_ends_with_code_43_stacks_and_a_bundle(t
     "--experiment_module=tests.kill.hanging",
     "--mode=train",
     f"--model_dir={tmp_path / 'run'}",
-    "--params_override=runtime.hang_secs=2",
   )
+  impatient = [*arguments, "--params_override=runtime.hang_secs=5"]
   environment = {**os.environ, "HANG": str(hang), "PYTHONPATH": os.getcwd()}
-  done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=240, check=False)
+  done = subprocess.run(impatient, env=environment, capture_output=True, text=True, timeout=240, check=False)
   assert done.returncode == 43, done.stderr
   assert "hang: nothing has moved for" in done.stderr
   assert "maybe_hang" in done.stderr
