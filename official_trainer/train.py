@@ -30,7 +30,7 @@ _EXAMPLES = """\
   Change settings:      --params_override=trainer.train_steps=500,runtime.seed=1
   Start the same run:   --config_file=runs/digits/params.yaml --mode=train --model_dir=runs/again
   See what would run:   --experiment=digits/cnn --print_config
-  Look at a step again: --mode=replay --model_dir=runs/digits --replay_step=300
+  Look at a step again: --mode=replay --model_dir=runs/digits --replay_step=950
 """
 
 
