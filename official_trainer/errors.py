@@ -97,6 +97,12 @@ def gathered(problems: list[Problem]) -> Iterator[None]:
     problems += error.problems
 
 
+def first_of(names: Sequence[object], most: int = 5) -> str:
+  """Returns the first `most` of many names for people, and how many more there are."""
+  more = f" and {len(names) - most} more" if len(names) > most else ""
+  return ", ".join(map(str, names[:most])) + more
+
+
 class CheckpointMismatch(ValueError):
   """A checkpoint does not fit the model it is read into."""
 

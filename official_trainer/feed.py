@@ -43,6 +43,8 @@ class Feed(abc.ABC):
   exact: bool
   # Whether the dataset made last is known to have no end.
   endless = False
+  # How many batches the dataset made last has, None where that is not known or there is no end.
+  num_batches: int | None = None
   # Whether a dataset that starts at a later step makes what comes before it first, which may take long.
   runs_forward = False
 
@@ -65,10 +67,6 @@ class Feed(abc.ABC):
 
   def inputs_spec(self) -> Any:
     """Returns the specs of the inputs of the task's steps; None where they are not known before training."""
-    return None
-
-  def num_batches(self) -> int | None:
-    """Returns how many batches the dataset has, None where that is not known or there is no end."""
     return None
 
 
@@ -162,13 +160,12 @@ class EvaluationFeed(_GlobalFeed):
     super().__init__(strategy)
     self._build = build
 
-  def num_batches(self) -> int | None:
-    cardinality = int(self._build().cardinality())
-    return cardinality if cardinality >= 0 else None
-
   def dataset(self, step: int = 0) -> tf.data.Dataset:
     del step
-    return self._build()
+    dataset = self._build()
+    cardinality = int(dataset.cardinality())
+    self.num_batches = cardinality if cardinality >= 0 else None
+    return dataset
 
 
 class DistributedFeed(Feed):

@@ -17,7 +17,7 @@ from official_trainer.checkpoint.best import BestCheckpoints, build_best_checkpo
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config import drift, gin_bindings
-from official_trainer.config.checks import EVALUATING_MODES, REPLAY, TRAINING_MODES
+from official_trainer.config.checks import EVALUATING_MODES, REPLAY, TRAINING_MODES, UPDATING_MODES
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import CrashBundle, newest_bundle
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
@@ -147,7 +147,7 @@ class Runner:
   def _prepare(self) -> tuple[int, tf.distribute.Strategy]:
     """Settles the seed, applies what is set for the whole process, and notes the start of a run that trains."""
     written = self._loaded.config.runtime.seed
-    seed = settled_seed(written if self._mode in (*TRAINING_MODES, REPLAY) else None, self._model_dir)
+    seed = settled_seed(written if self._mode in UPDATING_MODES else None, self._model_dir)
     if seed != written:
       self._loaded = self._loaded.with_value("runtime.seed", seed, origin="the run's record")
     config = self._loaded.config
@@ -215,7 +215,7 @@ class Runner:
   def build_trainer(self, task: Task) -> Trainer:
     """Builds model, optimizer and trainer. Called under the strategy's scope."""
     config = self._loaded.config
-    trains = self._mode in TRAINING_MODES or self._mode == REPLAY
+    trains = self._mode in UPDATING_MODES
     model = require_keras_model(task.build_model(), task)
     trainer = Trainer(
       config,

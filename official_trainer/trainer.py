@@ -482,13 +482,14 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
         seed=self._seed,
         distribute=self.distribute_dataset,
       )
-    require_enough(self._validation_input.num_batches(), self._options.validation_steps)
+    evaluated = self._validation_input.dataset(0)
+    require_enough(self._validation_input.num_batches, self._options.validation_steps)
     self._validation_metrics = joint_metrics(
       self.task.build_metrics(training=False), self.model, self._validation_input.inputs_spec, self._validation_loss
     )
     orbit.StandardEvaluator.__init__(
       self,
-      self._validation_input.dataset(0),
+      evaluated,
       options=orbit.StandardEvaluatorOptions(
         use_tf_function=self._options.eval_tf_function,
         use_tf_while_loop=self._options.eval_tf_while_loop,

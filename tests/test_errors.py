@@ -71,3 +71,8 @@ def test_errors_survive_the_way_to_another_process(error):
   copy = pickle.loads(pickle.dumps(error))
   assert str(copy) == str(error)
   assert vars(copy) == vars(error)
+
+
+def test_of_many_names_the_first_are_shown_and_the_others_counted():
+  assert errors.first_of(["a", "b"]) == "a, b"
+  assert errors.first_of(range(7)) == "0, 1, 2, 3, 4 and 2 more"

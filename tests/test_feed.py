@@ -239,8 +239,11 @@ def test_a_batch_that_model_gardens_tasks_cannot_divide_is_refused():
 
 @pytest.mark.parametrize("task", [small_tasks.Regression, small_tasks.PipelineRegression])
 def test_an_evaluation_knows_its_batches(task):
-  assert evaluation_of(task).num_batches() == 3
-  assert feed_of(task).num_batches() is None
+  evaluated, trained = evaluation_of(task), feed_of(task)
+  for feed in (evaluated, trained):
+    feed.dataset(0)
+  assert evaluated.num_batches == 3
+  assert trained.num_batches is None
 
 
 # A comma in the name of a file was taken for the border of two names.

@@ -69,3 +69,15 @@ def test_a_full_disk_inside_an_evaluation_step_does_not_pass_for_the_end_of_the_
   trainer = small_tasks.build_trainer(task=Writing)
   with pytest.raises(RuntimeError, match="ended after 2 of 3 batches"):
     small_tasks.evaluate(trainer)
+
+
+def test_the_evaluation_data_are_made_once_at_the_start():
+  made = []
+
+  class Counting(small_tasks.PipelineRegression):
+    def build_inputs(self, params, input_context=None):
+      made.append(params.is_training)
+      return super().build_inputs(params, input_context)
+
+  small_tasks.build_trainer(small_tasks.experiment(validation_steps=3), task=Counting)
+  assert made.count(False) == 1

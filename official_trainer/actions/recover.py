@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from official_trainer.actions.event import Event, LoopDiscarded
-from official_trainer.errors import TrainingDiverged
-
-_MOST_NAMES = 5
+from official_trainer.errors import TrainingDiverged, first_of
 
 
 def divergence(loss: float, step: int, *, upper_bound: float, begin_steps: int) -> str | None:
@@ -64,8 +62,7 @@ class CheckDivergence:
     names = self._non_finite_names()
     if not names:
       return None
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{len(names)} variables are not finite: {', '.join(names[:_MOST_NAMES])}{more}"
+    return f"{len(names)} variables are not finite: {first_of(names)}"
 
 
 class RollBack(Protocol):

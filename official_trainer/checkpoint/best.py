@@ -195,8 +195,8 @@ class BestCheckpoint:
   def _remove(self, *, final: bool) -> None:
     """Removes weights that nobody can go back to."""
     found, mine = self._folder.record, self.best_ckpt_logs
-    if not final:
-      committed = self._committed_step() if self._committed_step else 0
+    if not final and self._committed_step is not None:
+      committed = self._committed_step()
       self._replaced = [(file, step) for file, step in self._replaced if committed <= step]
     kept = {record[FILE_KEY] for record in (found, None if final else mine) if record and FILE_KEY in record}
     if kept:

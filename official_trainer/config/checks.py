@@ -14,6 +14,8 @@ EVALUATING_MODES = ("eval", "train_and_eval", "train_and_post_eval", "continuous
 RUN_MODES = ("train", "eval", "train_and_eval", "train_and_post_eval", "continuous_eval")
 REPLAY = "replay"
 MODES = (*RUN_MODES, REPLAY)
+UPDATING_MODES = (*TRAINING_MODES, REPLAY)
+"""Those that do updates, and so need an optimizer and the seed of the run."""
 
 _STRATEGIES_TO_COME = ("multi_worker_mirrored", "tpu", "parameter_server")
 _TRAINER = "trainer"
@@ -227,7 +229,7 @@ def _mode(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
   if mode in EVALUATING_MODES and config.trainer.validation_steps == 0:
     message = "0 would evaluate nothing. Use -1 for every example once, or --mode=train."
     yield Problem("trainer.validation_steps", message)
-  if mode in TRAINING_MODES or mode == REPLAY:
+  if mode in UPDATING_MODES:
     for name in ("optimizer", "learning_rate"):
       if getattr(config.trainer.optimizer_config, name).type is None:
         yield Problem(f"{_OPTIMIZATION}.{name}.type", "must be chosen to train.")

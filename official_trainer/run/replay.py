@@ -22,13 +22,12 @@ from official_trainer.actions.event import scalars_of
 from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.restoring import restore_exactly
 from official_trainer.crash import CrashBundle
-from official_trainer.errors import ConfigError
+from official_trainer.errors import ConfigError, first_of
 from official_trainer.run_record import Recovery, load_record
 from official_trainer.trainer import Trainer
 
 _OP = re.compile(r'op "(\w+)"')
 _LIBRARIES = (f"{os.sep}tensorflow{os.sep}", f"{os.sep}tf_keras{os.sep}", f"{os.sep}orbit{os.sep}")
-_MOST = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,8 +71,7 @@ class StepReport:
       ("variables that are not finite after it", self.bad_variables),
     ):
       if names:
-        more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-        lines.append(f"  {title} ({len(names)}): {', '.join(names[:_MOST])}{more}")
+        lines.append(f"  {title} ({len(names)}): {first_of(names)}")
     lines.append(f"  first operation that is not finite: {self.first or 'none'}")
     return "\n".join(lines)
 
@@ -166,7 +164,6 @@ class Replay:
       missing = min(goal, step) - self._trainer.state.step
       if missing > 0:
         self._trainer.train(tf.constant(missing, tf.int32))
-    self._set_rate()
 
   def _set_rate(self) -> None:
     """Sets the learning rate of the next update: lowered by those recoveries that went back to before it."""
@@ -311,8 +308,7 @@ def _bad_inputs(strategy: tf.distribute.Strategy, batch: Any) -> Iterator[str]:
       rows += [offset + int(row) for row in np.flatnonzero(~np.isfinite(values).all(axis=1))]
       offset += local.shape[0]
     if rows:
-      shown = ", ".join(map(str, rows[:_MOST])) + ("" if len(rows) <= _MOST else f" and {len(rows) - _MOST} more")
-      yield f"tensor {index} of the batch in row{'s' if len(rows) > 1 else ''} {shown}"
+      yield f"tensor {index} of the batch in row{'s' if len(rows) > 1 else ''} {first_of(rows)}"
 
 
 def _is_within(window: tuple[int, int], windows: Sequence[tuple[int, int]]) -> bool:
