@@ -84,9 +84,7 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     if prefix is None or not tf.io.gfile.glob(f"{prefix}.index"):
       raise ValueError(f"task.init_checkpoint: no checkpoint at {path!r}. Give a folder that holds one, or its prefix.")
     items = getattr(model, "checkpoint_items", None) or {"model": model}
-    status = tf.train.Checkpoint(**items).read(prefix)
-    status.assert_existing_objects_matched()
-    status.expect_partial()
+    tf.train.Checkpoint(**items).read(prefix).expect_partial().assert_existing_objects_matched()
     logging.info("Initialised from %s.", os.fspath(prefix))
 
   def build_model(self) -> tf_keras.Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
@@ -44,15 +44,22 @@ def restore_exactly(
   """
   if may_differ:
     return _restore_what_matches(checkpoint, prefix, unused_roots, may_differ)
+  # Before TensorFlow reads: whatever it does not find, it complains of in warnings when it frees its memory.
+  if _differing(_variables_by_path(checkpoint), _shapes_by_path(prefix), unused_roots):
+    raise CheckpointMismatch(_explain(checkpoint, prefix, None))
   try:
-    status = checkpoint.read(prefix)
-    status.assert_existing_objects_matched()
-    status.expect_partial()
+    checkpoint.read(prefix).expect_partial().assert_existing_objects_matched()
   except (AssertionError, ValueError) as error:
     raise CheckpointMismatch(_explain(checkpoint, prefix, error)) from error
-  if _unused(_variables_by_path(checkpoint), _shapes_by_path(prefix), unused_roots):
-    raise CheckpointMismatch(_explain(checkpoint, prefix, None))
   return []
+
+
+def _differing(
+  wanted: Mapping[str, tf.Variable], stored: Mapping[str, list[int]], unused_roots: Collection[str] | None
+) -> list[str]:
+  """Lists the paths that are missing on either side, or have another shape."""
+  unmatched = [path for path, variable in wanted.items() if list(variable.shape) != stored.get(path)]
+  return unmatched + _unused(wanted, stored, unused_roots)
 
 
 def _unused(wanted: Collection[str], stored: Collection[str], unused_roots: Collection[str] | None) -> list[str]:
@@ -74,8 +81,7 @@ def _restore_what_matches(
     raise CheckpointMismatch(
       f"cannot restore {prefix} in part: it holds slots of a legacy optimizer, which have no names of their own."
     )
-  differing = [path for path, variable in wanted.items() if list(variable.shape) != stored.get(path)]
-  differing += _unused(wanted, stored, unused_roots)
+  differing = _differing(wanted, stored, unused_roots)
   known = {*wanted, *stored}
   # Where all match, a name that is nowhere is that of a variable which was removed before the checkpoint was written.
   for name in may_differ if differing else ():

@@ -1,3 +1,6 @@
+import gc
+import logging
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -200,3 +203,12 @@ def test_the_name_of_a_variable_that_was_removed_may_stay_too(tmp_path, prefix):
   assert restore_exactly(smaller, prefix, may_differ=["b"]) == ["b"]
   after = smaller.write(str(tmp_path / "after"))
   assert restore_exactly(smaller, after, may_differ=["b"]) == []
+
+
+@pytest.mark.parametrize("wanted", [{"a": 1.0}, {"b": [0.0, 0.0, 0.0]}, {"a": 0.0, "b": [0.0, 0.0], "c": 0.0}])
+def test_a_refused_checkpoint_leaves_no_warnings_that_come_long_after(prefix, caplog, wanted):
+  with caplog.at_level(logging.WARNING):
+    with pytest.raises(CheckpointMismatch):
+      restore_exactly(checkpoint(**wanted), prefix)
+    gc.collect()  # TensorFlow complains of what it did not find when its memory is freed.
+  assert caplog.text == ""
