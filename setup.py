@@ -59,6 +59,9 @@ setup(
     ],
   },
   entry_points={
-    "console_scripts": ["official-trainer=official_trainer.train:console_main"],
+    "console_scripts": [
+      "official-trainer=official_trainer.train:console_main",
+      "official-trainer-cluster=official_trainer.launcher:console_main",
+    ],
   },
 )

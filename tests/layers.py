@@ -15,13 +15,14 @@ EXPERIMENTS = "official_trainer.experiments"
 # Unit -> layer. A unit is a file or a folder directly inside the library.
 LAYERS = {
   "config": 0, "registry": 0, "errors": 0, "checkout": 0, "cadence": 0,
+  "processes": 0,  # starts programs, and is none that computes
   "atomic": 0.5,  # the one way to write a file, which every folder of layer 1 may use
   "distribute": 1, "data": 1, "optim": 1, "checkpoint": 1, "metrics": 1, "writers": 1,
   "random_state": 1, "stop": 1, "signals": 1, "notices": 1, "timing": 1,
   "state": 2, "history": 2, "task": 2, "multitask": 2, "run_record": 2, "crash": 2,
   "loop": 3, "trainer": 3, "requirements": 3, "feed": 3, "step_loss": 3, "actions": 3, "export": 3, "inspect": 3,
-  "runner": 4, "run": 4, "benchmark": 4, "compat": 4, "testing": 4, "launcher": 4,
-  "train": 5, "experiments": 5,
+  "runner": 4, "run": 4, "benchmark": 4, "compat": 4, "testing": 4,
+  "train": 5, "launcher": 5, "experiments": 5,
 }  # fmt: skip
 
 # Units that are single files: their own folder is the library's.
@@ -30,6 +31,9 @@ FILES = (
   "multitask", "run_record", "crash", "loop", "trainer", "feed", "runner", "stop", "signals", "notices",
   "requirements", "step_loss", "benchmark", "launcher", "train",
 )  # fmt: skip
+
+# Programs that answer before TensorFlow is there: they import it, and what loads it, when a run starts.
+PROGRAMS = ("train", "launcher")
 
 # A module imports from lower layers or its own folder. These reach sideways, each for a reason.
 SIDEWAYS = {
@@ -107,7 +111,7 @@ def needs_tensorflow(text: str, root: Path) -> bool:
     if _needs_tensorflow_through_tests(item.name, root):
       return True
     module = names.get(target) if target else None
-    if module and not module.is_tensorflow_free and module.unit != "train":
+    if module and not module.is_tensorflow_free and module.unit not in PROGRAMS:
       return True
   return any(_asks_for_it(node) for node in ast.walk(ast.parse(text)))
 
@@ -221,7 +225,7 @@ def _own_problem(module: Module, item: Import, target: str) -> str | None:
     return None
   if module.is_tensorflow_free:
     return f"imports {target}, which loads TensorFlow: configuration never does"
-  if module.unit == "train":
+  if module.unit in PROGRAMS:
     return f"imports {target} while loading: do it when the run starts" if item.at_load else None
   if module.unit == unit:
     return None
@@ -243,7 +247,7 @@ def _foreign_problem(module: Module, item: Import, adapters: set[str]) -> str | 
     return "imports keras: this project is tf-keras, `import tf_keras`"
   if root in TENSORFLOW and module.is_tensorflow_free:
     return f"imports {root}: configuration never imports TensorFlow"
-  if root in TENSORFLOW and module.unit == "train" and item.at_load:
+  if root in TENSORFLOW and module.unit in PROGRAMS and item.at_load:
     return f"imports {root} while loading: do it when the run starts"
   if module.unit == "experiments":
     return None
