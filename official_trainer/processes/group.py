@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -77,6 +78,8 @@ class GroupProcess:
     self._process = process
     self._owner = owner
     self._began = time.monotonic()
+    # Threads may look at the same process; a signal handler may interrupt a look with another one.
+    self._lock = threading.RLock()
     self.pid = process.pid
     self.log_path = log_path
     self.returncode: int | None = None
@@ -84,13 +87,14 @@ class GroupProcess:
 
   def poll(self) -> int | None:
     """Returns the exit code, None while it runs. What an ended command has left running is killed."""
-    if self.returncode is None and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-      # It has ended but is not yet waited for: until then its group's number cannot become another's.
-      self._signal_group(signal.SIGKILL)
-      self.returncode = self._process.wait()
-      self.secs = time.monotonic() - self._began
-      self._owner.forget(self.pid)
-    return self.returncode
+    with self._lock:
+      if self.returncode is None and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        # It has ended but is not yet waited for: until then its group's number cannot become another's.
+        self._signal_group(signal.SIGKILL)
+        self.secs = time.monotonic() - self._began
+        self.returncode = self._process.wait()
+        self._owner.forget(self.pid)
+      return self.returncode
 
   def wait(self, timeout: float | None = None) -> int:
     """Waits for the end and returns the exit code.

@@ -114,7 +114,7 @@ class LocalCluster:
 
   def pids(self) -> list[int]:
     """Returns the ids of the processes that run. Each is the leader of a group of its own."""
-    return [process.pid for process in self._processes.values() if process.poll() is None]
+    return [process.pid for process in self.processes() if process.poll() is None]
 
   def wait(self, timeout: float | None = None) -> int:
     """Waits until all have ended, and returns the exit code of the cluster (see `verdict.exit_code`).
