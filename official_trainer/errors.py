@@ -187,6 +187,29 @@ class Preempted(RuntimeError):
     return f"stopped by {self.reason} after step {self.step}; the same command continues from there"
 
 
+class PeerLost(RuntimeError):
+  """Another process of the run is gone, and this one cannot go on without it. Nothing was saved on leaving.
+
+  Attributes:
+    step: completed updates that the newest checkpoint holds.
+    who: the process that is gone, e.g. "worker 1", or what is known about it.
+    code: the exit code.
+  """
+
+  def __init__(self, step: int, who: str, code: ExitCode = RESTART):
+    self.step = step
+    self.who = who
+    self.code = code
+    super().__init__(step, who, code)
+
+  def __str__(self) -> str:
+    return f"{self.who} is gone; started again, with all its processes, the run continues from step {self.step}"
+
+
+class ReplicasDiffer(RuntimeError):
+  """Values that must be the same on every replica or in every process are not."""
+
+
 def exit_code(error: BaseException) -> ExitCode:
   """Returns the exit code of the process that ended with `error`."""
   match error:
@@ -194,7 +217,7 @@ def exit_code(error: BaseException) -> ExitCode:
       return CONFIG
     case TrainingDiverged():
       return DIVERGED
-    case Preempted():
+    case Preempted() | PeerLost():
       return error.code
     case KeyboardInterrupt():
       return INTERRUPTED

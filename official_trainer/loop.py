@@ -219,11 +219,11 @@ class Loop(orbit.Controller):
 
   @property
   def _is_stopping(self) -> bool:
-    return self._stop is not None and self._stop.is_set
+    return self._stop is not None and self._stop.agreed()
 
   def _leave_if_asked(self) -> None:
     """Ends the run if a stop was asked for: once everything that must survive is on its way to disk."""
-    if self._stop is None or not self._stop.is_set:
+    if self._stop is None or not self._stop.agreed():
       return
     for action in self._actions.on_stop:
       action()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,12 +17,16 @@ from official_trainer.atomic import write_text
 from official_trainer.checkpoint.best import BestCheckpoints, build_best_checkpoints
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
-from official_trainer.config import drift, gin_bindings
+from official_trainer.config import checks, drift, gin_bindings
 from official_trainer.config.checks import EVALUATING_MODES, REPLAY, TRAINING_MODES, UPDATING_MODES
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import CrashBundle, newest_bundle
+from official_trainer.distribute.cluster import Cluster, Role
+from official_trainer.distribute.peers import Peers, build_peers
+from official_trainer.distribute.resolvers import find_cluster
+from official_trainer.distribute.scratch import written_folder
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
-from official_trainer.errors import ConfigError, ExitCode, NotWritten, Preempted
+from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost, Preempted
 from official_trainer.notices import NOTICES, stop_on_notice
 from official_trainer.random_state import seed_everything
 from official_trainer.run.replay import Replay, StepReport
@@ -78,6 +83,7 @@ class Runner:
     self._loaded = loaded
     self._mode = mode
     self._model_dir = model_dir
+    self._written_dir = model_dir
     self._checkpoint = checkpoint
     self._allowed_changes = tuple(allow_config_change)
     self._optimizer_changed = False
@@ -99,17 +105,30 @@ class Runner:
     """
     if self._mode == REPLAY:
       raise ConfigError.of("--mode", "replay computes a single step: call `replay` instead of `run`.")
-    seed, strategy = self._prepare()
-    self._stop, self._data_wait = StopRequest(), DataWait()
     runtime = self._loaded.config.runtime
-    with (
-      stop_on_signals(self._stop.set, grace_secs=runtime.grace_secs, last_words=self._last_words),
-      stop_on_notice(NOTICES[runtime.preemption_notice], self._stop.set),
-    ):
-      try:
-        return self._run_session(strategy, seed)
-      except Preempted as stopped:
-        raise self._noted(stopped) from None
+    cluster = find_cluster(runtime)
+    role = Role.TRAINER if cluster is None else cluster.role(runtime.distribution_strategy)
+    if role is Role.EVALUATOR:
+      self._become_evaluator()
+    if cluster is not None and not cluster.is_chief and role is Role.TRAINER:
+      self._console = Console(quiet=True)
+    with self._prepared(cluster) as (strategy, peers):
+      self._stop = StopRequest(any_process=peers.any, is_set_anywhere=peers.is_set_anywhere)
+      self._data_wait = DataWait()
+      with (
+        stop_on_signals(self._stop.set, grace_secs=runtime.grace_secs, last_words=self._last_words),
+        stop_on_notice(NOTICES[runtime.preemption_notice], self._stop.set),
+      ):
+        try:
+          return self._run_session(strategy, peers)
+        except (Preempted, PeerLost) as stopped:
+          raise self._noted(stopped) from None
+
+  def _become_evaluator(self) -> None:
+    """Evaluates what the others of a cluster save, whatever mode they run in."""
+    self._mode = "continuous_eval"
+    if problems := checks.problems(self._loaded.config, self._mode):
+      raise ConfigError(problems, self._loaded.name)
 
   def replay(self, step: int | None = None) -> StepReport:
     """Computes one training step of the folder's run again, and writes nothing.
@@ -121,9 +140,8 @@ class Runner:
       ConfigError: if the config is not that of the run, or the step cannot be replayed.
       CheckpointMismatch, BrokenCheckpoint: see there.
     """
-    _, strategy = self._prepare()  # Settles the seed, without which the config is not that of the run.
-    self._refuse_drift()
-    with strategy.scope():
+    # Settles the seed, without which the config is not that of the run.
+    with self._prepared(None) as (strategy, _), strategy.scope():
       trainer = self.build_trainer(self.build_task())
       replay = Replay(
         trainer,
@@ -144,26 +162,40 @@ class Runner:
       self._console.warn(str(error))
       return None
 
-  def _prepare(self) -> tuple[int, tf.distribute.Strategy]:
+  @contextlib.contextmanager
+  def _prepared(self, cluster: Cluster | None) -> Iterator[tuple[tf.distribute.Strategy, Peers]]:
     """Settles the seed, applies what is set for the whole process, and notes the start of a run that trains."""
-    written = self._loaded.config.runtime.seed
-    seed = settled_seed(written if self._mode in UPDATING_MODES else None, self._model_dir)
-    if seed != written:
-      self._loaded = self._loaded.with_value("runtime.seed", seed, origin="the run's record")
-    config = self._loaded.config
-    configure_devices(config.runtime)
-    set_precision(config.runtime)
-    strategy = build_strategy(config.runtime)
-    if self._mode in TRAINING_MODES:
-      if load_record(self._model_dir) is None:
-        RunRecord(seed=seed).save(self._model_dir)
-      self._write_config()
-    resolve_task_class(config.task.task_class)  # Imported before gin, which may bind configurables of its module.
-    self._loaded.gin.apply()
-    seed_everything(seed)
-    return seed, strategy
+    runtime = self._loaded.config.runtime
+    # Read before the processes of a cluster have met: what the chief writes afterwards must not be seen by some only.
+    record = load_record(self._model_dir)
+    seed = settled_seed(runtime.seed if self._mode in UPDATING_MODES else None, self._model_dir)
+    self._settle_seed(seed)
+    before = self._refuse_drift() if self._mode in UPDATING_MODES else None
+    configure_devices(runtime)
+    set_precision(runtime)
+    strategy = build_strategy(runtime, cluster)
+    peers = build_peers(strategy)
+    self._settle_seed(peers.from_chief(seed))
+    with written_folder(self._model_dir, peers) as self._written_dir:
+      if self._mode in TRAINING_MODES:
+        if record is None or not peers.is_chief:
+          (record or RunRecord(seed=self._seed)).save(self._written_dir)
+        self._write_config(before)
+      # Imported before gin, which may bind configurables of its module.
+      resolve_task_class(self._loaded.config.task.task_class)
+      self._loaded.gin.apply()
+      seed_everything(self._seed)
+      yield strategy, peers
 
-  def _run_session(self, strategy: tf.distribute.Strategy, seed: int) -> RunResult:
+  @property
+  def _seed(self) -> int:
+    return int(self._loaded.config.runtime.seed)
+
+  def _settle_seed(self, seed: int) -> None:
+    if seed != self._loaded.config.runtime.seed:
+      self._loaded = self._loaded.with_value("runtime.seed", seed, origin="the run's record")
+
+  def _run_session(self, strategy: tf.distribute.Strategy, peers: Peers) -> RunResult:
     config = self._loaded.config
     with strategy.scope():
       trainer = self.build_trainer(self.build_task())
@@ -171,10 +203,12 @@ class Runner:
       trainer=trainer,
       options=config.trainer,
       mode=self._mode,
-      model_dir=self._model_dir,
+      model_dir=self._written_dir,
+      source_dir=self._model_dir,
+      peers=peers,
       writer=self.build_writer(),
       console=self._console,
-      facts=manifest_facts(seed, strategy),
+      facts=manifest_facts(self._seed, strategy),
       checkpoint=self._checkpoint,
       may_differ=self._may_differ,
       optimizer_changed=self._optimizer_changed,
@@ -191,26 +225,29 @@ class Runner:
     steps = committed_steps(self._model_dir)
     return f"The checkpoint that was committed last is that of step {steps[-1]}." if steps else "Nothing was saved yet."
 
-  def _noted(self, stopped: Preempted) -> Preempted:
+  def _noted(self, stopped: Preempted | PeerLost) -> Preempted | PeerLost:
     """Records where a run was stopped; a second stop at the same step is no longer worth a restart."""
     if self._mode not in TRAINING_MODES or stopped.code != ExitCode.RESTART:
       return stopped
-    record = load_record(self._model_dir)
+    record = load_record(self._written_dir)
     if record is None:
       return stopped
     try:
-      dataclasses.replace(record, stopped_at=stopped.step).save(self._model_dir)
+      dataclasses.replace(record, stopped_at=stopped.step).save(self._written_dir)
     except NotWritten as error:  # That it was asked to stop is what the caller must know.
       self._console.warn(str(error))
     if record.stopped_at != stopped.step:
       return stopped
-    return Preempted(stopped.step, f"{stopped.reason}, for the second time without a step of progress", ExitCode.ERROR)
+    again = "for the second time without a step of progress"
+    if isinstance(stopped, PeerLost):
+      return PeerLost(stopped.step, f"{again}, {stopped.who}", ExitCode.ERROR)
+    return Preempted(stopped.step, f"{stopped.reason}, {again}", ExitCode.ERROR)
 
   def build_task(self) -> Task:
     """Imports and builds the task that the config names. Called under the strategy's scope."""
     task_class = resolve_task_class(self._loaded.config.task.task_class)
     config = self._loaded.config.task
-    return task_class(config, logging_dir=self._model_dir, name=config.name)
+    return task_class(config, logging_dir=self._written_dir, name=config.name)
 
   def build_trainer(self, task: Task) -> Trainer:
     """Builds model, optimizer and trainer. Called under the strategy's scope."""
@@ -230,7 +267,7 @@ class Runner:
     if self._mode not in ("eval", REPLAY):
       # A continuous evaluation is another process than the training: its records are those on disk.
       records = trainer.state.host.best if trains else None
-      self._best = build_best_checkpoints(config.trainer, self._model_dir, records)
+      self._best = build_best_checkpoints(config.trainer, self._written_dir, records)
       trainer.checkpoint_exporter = self._best
     return trainer
 
@@ -239,7 +276,7 @@ class Runner:
     validation = self._loaded.config.trainer.validation_summary_subdir
     # An evaluation asked for by hand has curves of its own: it must not hide points of the training run.
     validation = "eval" if self._mode == "eval" else validation
-    return WriterGroup([self._console, *file_writers(self._model_dir, self._mode, validation)])
+    return WriterGroup([self._console, *file_writers(self._written_dir, self._mode, validation)])
 
   def _operative_gin(self) -> dict[str, str]:
     """Saves the gin bindings that took effect; returns them as a text to show, or nothing if gin was not used."""
@@ -247,20 +284,19 @@ class Runner:
       return {}
     text = gin_bindings.operative_config()
     if self._mode in TRAINING_MODES:
-      write_text(os.path.join(self._model_dir, "operative_config.gin"), text)
+      write_text(os.path.join(self._written_dir, "operative_config.gin"), text)
     return {"gin": _as_code(text)}
 
-  def _write_config(self) -> None:
-    """Writes params.yaml and where its values came from; refuses or names what is different from the last start."""
-    before = self._refuse_drift()
+  def _write_config(self, before: str | None) -> None:
+    """Writes params.yaml and where its values came from; names what is different from the last start's, `before`."""
     text = self._loaded.to_yaml()
     if before is not None:
       for line in drift.changed_keys(before, text):
         self._console.warn(f"the config is not that of the last start: {line}")
       changed = drift.changes(before, text)
       self._optimizer_changed = any(key.startswith(_OPTIMIZER_KEYS) for key in changed)
-    write_text(os.path.join(self._model_dir, "params.yaml"), text)
-    write_text(os.path.join(self._model_dir, "params_provenance.yaml"), self._loaded.provenance_text())
+    write_text(os.path.join(self._written_dir, "params.yaml"), text)
+    write_text(os.path.join(self._written_dir, "params_provenance.yaml"), self._loaded.provenance_text())
 
   def _refuse_drift(self) -> str | None:
     """Returns the params.yaml of the last start, or None where nothing was saved yet.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
@@ -104,9 +105,7 @@ class TrainState:
     self.ema = ema
     self.global_step = global_step
     self.host = HostState()
-    self._packed = tf.Variable(
-      "", dtype=tf.string, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, name="host_state"
-    )
+    self._packed = _host_variable("", "host_state")
     roots = {"global_step": global_step, "model": model, "host": self._packed}
     if ema.averages:
       roots["ema"] = ema.averages
@@ -153,6 +152,18 @@ class TrainState:
   def finite_variables(self) -> list[tf.Variable]:
     """Lists the variables that must be finite in every checkpoint: weights, averages and slots."""
     return [v for v in self.variables() if v.dtype.is_floating]
+
+
+def _host_variable(value: str, name: str) -> tf.Variable:
+  """Makes a variable that lives on this host alone: strategies cannot send strings from one process to another."""
+
+  def make() -> tf.Variable:
+    with tf.device("CPU:0"):
+      return tf.Variable(value, dtype=tf.string, trainable=False, name=name)
+
+  # The strategy in scope, which replicates what is made under it, is a matter of this thread.
+  with concurrent.futures.ThreadPoolExecutor(max_workers=1) as outside:
+    return outside.submit(make).result()
 
 
 def _variables_of(optimizer: tf_keras.optimizers.Optimizer) -> list[tf.Variable]:

@@ -16,21 +16,48 @@ class EvaluationStopped(Exception):
   """Leaves an evaluation whose result nobody will wait for."""
 
 
+def _read(flag: tf.Variable) -> tf.Tensor:
+  return flag.read_value()
+
+
 class StopRequest:
   """Says once, from any thread, that the run is to stop; read by Python and by the compiled loop.
 
   Make it outside of any strategy's scope, so that one host variable serves all replicas.
+
+  Processes that train together must stop at the same step, whoever was asked. They agree before each step of the
+  compiled loop and between inner loops (`agreed`).
   """
 
-  def __init__(self) -> None:
+  def __init__(
+    self,
+    *,
+    any_process: Callable[[bool], bool] = bool,
+    is_set_anywhere: Callable[[tf.Variable], tf.Tensor] = _read,
+  ):
+    """Makes the variable.
+
+    Args:
+      any_process: says whether a flag is set in any process; called by all of them, eagerly.
+      is_set_anywhere: likewise of a bool variable, in a graph.
+    """
     with tf.device("CPU:0"):
       self.variable = tf.Variable(False, trainable=False, name="stop")
+    self._any_process = any_process
+    self._is_set_anywhere = is_set_anywhere
     self._reason: str | None = None
     self._code = ExitCode.RESTART
+    self._agreed = False
 
   @property
   def is_set(self) -> bool:
+    """Whether this process was asked."""
     return self._reason is not None
+
+  def agreed(self) -> bool:
+    """Returns whether any process was asked. All of them call it, at the same place of the run."""
+    self._agreed = self._agreed or self._any_process(self.is_set)
+    return self._agreed
 
   def set(self, reason: str, code: ExitCode) -> None:
     """Asks for a stop. The first request counts.
@@ -56,7 +83,7 @@ class StopRequest:
 
     def loop_fn(iterator: Any, num_steps: tf.Tensor) -> None:
       done = tf.constant(0)
-      while tf.logical_and(done < num_steps, tf.logical_not(self.variable)):
+      while tf.logical_and(done < num_steps, tf.logical_not(self._is_set_anywhere(self.variable))):
         # Without it the ops of the step would be named after the loop.
         with tf.name_scope(""):
           step_fn(iterator)
@@ -67,7 +94,7 @@ class StopRequest:
   def _python_loop(self, step_fn: StepFn) -> Callable[[Any, tf.Tensor], None]:
     def loop_fn(iterator: Any, num_steps: tf.Tensor) -> None:
       for _ in range(int(num_steps)):
-        if self.is_set:
+        if self.agreed():
           return
         step_fn(iterator)
 
@@ -78,7 +105,7 @@ class StopRequest:
 
     def watched(iterator: Any, num_steps: Any, state: Any = None, reduce_fn: Any = None) -> Any:
       def reduce(state: Any, outputs: Any) -> Any:
-        if self.is_set:
+        if self.agreed():
           raise EvaluationStopped
         return None if reduce_fn is None else reduce_fn(state, outputs)
 
@@ -92,4 +119,4 @@ class StopRequest:
     Args:
       step: completed updates that the saved state holds.
     """
-    return Preempted(step, self._reason or "a request", self._code)
+    return Preempted(step, self._reason or "a request to another process of the run", self._code)

@@ -141,6 +141,8 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> int:
     errors.CheckpointMismatch,
     errors.TrainingDiverged,
     errors.Preempted,
+    errors.PeerLost,
+    errors.ReplicasDiffer,
   ) as error:
     return _fail(error)
   except errors.NotWritten as error:

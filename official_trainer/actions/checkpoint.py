@@ -19,7 +19,9 @@ class SaveCheckpoint:
     self,
     state: TrainState,
     store: CheckpointStore,
+    *,
     non_finite_names: Callable[[], list[str]] | None = None,
+    require_equal: Callable[[int], None] = lambda step: None,
     phases: Enter | None = None,
   ):
     """Stores the state and where it goes.
@@ -29,11 +31,13 @@ class SaveCheckpoint:
       store: where it is saved.
       non_finite_names: returns the names of variables that hold NaN or infinity; then nothing is saved. None where an
         action before this one has stopped such a run.
+      require_equal: raises if the replicas do not hold the same values; given the step.
       phases: entered while the run waits for the save.
     """
     self._state = state
     self._store = store
     self._non_finite_names = non_finite_names
+    self._require_equal = require_equal
     self._phases = phases or Phases()
 
   def __call__(self, event: Event) -> None:
@@ -53,4 +57,5 @@ class SaveCheckpoint:
   def save(self) -> None:
     """Saves now, whatever is due."""
     with self._phases(Phase.SAVE), self._state.packed():
+      self._require_equal(self._state.step)
       self._store.save(self._state.step)

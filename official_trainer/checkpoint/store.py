@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -39,18 +39,24 @@ class CheckpointStore:
     always_keep: Collection[int] = (),
     asynchronous: bool = True,
     facts: Mapping[str, Any] | None = None,
+    source: str | None = None,
+    agreed: Callable[[int], int] = int,
   ):
     """Stores its arguments; touches no file.
 
     Args:
-      directory: the model_dir.
+      directory: where checkpoints are written, the model_dir.
       checkpoint: what is saved.
       max_to_keep: number of newest checkpoints that are kept, or None for all.
       always_keep: steps that are never deleted (`trainer.checkpoints_at`).
       asynchronous: whether files are written in a background thread, from a copy of the values at the time of `save`.
       facts: recorded in every manifest.
+      source: the folder that is restored from, where it is another one: that of the chief, for the other workers.
+      agreed: given the step that this process would restore, or -1, returns the chief's choice.
     """
     self._directory = directory
+    self._source = directory if source is None else source
+    self._agreed = agreed
     self._checkpoint = checkpoint
     self._max_to_keep = max_to_keep
     self._always_keep = frozenset(always_keep)
@@ -61,7 +67,13 @@ class CheckpointStore:
 
   @property
   def directory(self) -> str:
+    """The folder that is written."""
     return self._directory
+
+  @property
+  def source(self) -> str:
+    """The folder that is restored from."""
+    return self._source
 
   @property
   def saved_step(self) -> int | None:
@@ -130,6 +142,23 @@ class CheckpointStore:
       BrokenCheckpoint: if there are checkpoints and not one is whole. Nothing is changed then: starting again from
         nothing is for the user to decide.
     """
+    step, broken = self._newest_whole() if self._source == self._directory else (None, [])
+    chosen = self._agreed(-1 if step is None else step)
+    if chosen < 0:
+      return None
+    prefix = manifest.checkpoint_prefix(self._source, chosen)
+    for name in restore_exactly(self._checkpoint, prefix, may_differ=may_differ):
+      logging.warning("%s of %s is left out, as it was asked for.", name, prefix)
+    self._saved_step = chosen
+    if self._source == self._directory:
+      for prefix in broken:
+        self._set_aside(prefix)
+      self._remove_uncommitted()
+      self._retain()  # A kill may have come between the newest manifest and this.
+    return chosen
+
+  def _newest_whole(self) -> tuple[int | None, list[str]]:
+    """Returns the newest step that is whole, None if there are none at all, and the prefixes of newer, broken ones."""
     remove_leftovers(self._directory)
     broken: list[str] = []
     for step in reversed(self.steps()):
@@ -140,24 +169,17 @@ class CheckpointStore:
         logging.error("Checkpoint %s is broken: %s Trying the one before.", prefix, error)
         broken.append(prefix)
         continue
-      for name in restore_exactly(self._checkpoint, prefix, may_differ=may_differ):
-        logging.warning("%s of %s is left out, as it was asked for.", name, prefix)
-      for prefix in broken:
-        self._set_aside(prefix)
-      self._saved_step = step
-      self._remove_uncommitted()
-      self._retain()  # A kill may have come between the newest manifest and this.
-      return step
+      return step, broken
     if broken:
       raise BrokenCheckpoint(
         f"every checkpoint in {self._directory} is broken ({len(broken)} looked at, see the log). Bring back a good"
         " copy, or start anew in another model_dir."
       )
-    return None
+    return None, []
 
   def foreign_checkpoint(self) -> str | None:
     """Returns the newest checkpoint of a folder that has no manifest at all (another program wrote it), or None."""
-    return None if self.steps() else newest_foreign(self._directory)
+    return None if manifest.committed_steps(self._source) else newest_foreign(self._source)
 
   def _commit(self, step: int, prefix: str) -> None:
     """Runs when the files of a save are complete: in the background thread of an asynchronous save."""

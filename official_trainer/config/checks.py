@@ -17,7 +17,7 @@ MODES = (*RUN_MODES, REPLAY)
 UPDATING_MODES = (*TRAINING_MODES, REPLAY)
 """Those that do updates, and so need an optimizer and the seed of the run."""
 
-_STRATEGIES_TO_COME = ("multi_worker_mirrored", "tpu", "parameter_server")
+_CLUSTER_STRATEGIES = ("multi_worker_mirrored", "parameter_server")
 _TRAINER = "trainer"
 _OPTIMIZATION = "trainer.optimizer_config"
 
@@ -49,8 +49,8 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     _loops,
     _never,
     _best_checkpoints,
-    _not_yet,
     _devices,
+    _cluster,
     _data,
     _task,
   )
@@ -183,18 +183,40 @@ def _best_checkpoints(config: ExperimentConfig) -> Iterator[Problem]:
     folders.setdefault(folder, folder_path)
 
 
-def _not_yet(config: ExperimentConfig) -> Iterator[Problem]:
-  strategy = config.runtime.distribution_strategy
-  if strategy in _STRATEGIES_TO_COME:
-    message = f"'{strategy}' is not supported yet. Use 'mirrored', 'one_device' or 'off'."
-    yield Problem("runtime.distribution_strategy", message)
-
-
 def _devices(config: ExperimentConfig) -> Iterator[Problem]:
   runtime = config.runtime
   if runtime.num_gpus and runtime.num_virtual_devices:
     message = f"splits the CPU, but runtime.num_gpus is {runtime.num_gpus}. Set one of them."
     yield Problem("runtime.num_virtual_devices", message)
+  if runtime.num_virtual_devices and runtime.distribution_strategy in _CLUSTER_STRATEGIES:
+    message = (
+      f"has no effect under '{runtime.distribution_strategy}': a CPU is one replica of a cluster. Leave it unset."
+    )
+    yield Problem("runtime.num_virtual_devices", message)
+
+
+def _cluster(config: ExperimentConfig) -> Iterator[Problem]:
+  """Who is in the cluster, as far as the config says it."""
+  runtime = config.runtime
+  hosts = [host.strip() for host in (runtime.worker_hosts or "").split(",") if host.strip()]
+  if hosts and runtime.cluster_resolver is not None:
+    message = (
+      f"describes a cluster, and so does runtime.cluster_resolver ('{runtime.cluster_resolver}'). Set one of them."
+    )
+    yield Problem("runtime.worker_hosts", message)
+  if hosts and not 0 <= runtime.task_index < len(hosts):
+    message = f"must say which of the {len(hosts)} worker_hosts this process is, from 0, got {runtime.task_index}."
+    yield Problem("runtime.task_index", message)
+  if not hosts and runtime.task_index >= 0:
+    yield Problem("runtime.task_index", "is the place of this process among runtime.worker_hosts, which are not given.")
+  for host in hosts:
+    name, colon, port = host.rpartition(":")
+    if not (name and colon and port.isdigit() and 0 < int(port) < 65536):
+      yield Problem("runtime.worker_hosts", f"must be of the form 'host:port,host:port', got '{host}'.")
+  for host in sorted({host for host in hosts if hosts.count(host) > 1}):
+    yield Problem("runtime.worker_hosts", f"names '{host}' more than once.")
+  if runtime.cluster_resolver == "kubernetes" and not runtime.cluster_labels:
+    yield Problem("runtime.cluster_labels", "must select the workers' pods when cluster_resolver is 'kubernetes'.")
 
 
 def _data(config: ExperimentConfig) -> Iterator[Problem]:

@@ -10,9 +10,15 @@ from official_trainer.errors import Problem
 
 FREE = frozenset(
   [
+    "runtime.cluster_labels",
+    "runtime.cluster_port",
+    "runtime.cluster_resolver",
+    "runtime.cluster_timeout_secs",
     "runtime.grace_secs",
     "runtime.hang_secs",
     "runtime.preemption_notice",
+    "runtime.task_index",
+    "runtime.worker_hosts",
     "trainer.async_checkpoint",
     "trainer.checkpoint_interval",
     "trainer.checkpoints_at",
@@ -24,7 +30,7 @@ FREE = frozenset(
     "trainer.validation_summary_subdir",
   ]
 )
-"""Keys that say when something is saved, reported or kept, and where: weights do not depend on them."""
+"""Keys that say when something is saved, reported or kept, and which machines do it: weights do not depend on them."""
 
 _MISSING = "(not there)"
 _FLAG = "--allow_config_change"

@@ -14,35 +14,54 @@ Strategy = Literal["off", "one_device", "mirrored", "multi_worker_mirrored", "tp
 class RuntimeConfig:
   """Devices, precision, compilation and the seed of a run. Read once, at the start.
 
-  `seed`, `grace_secs`, `preemption_notice`, `hang_secs` and `num_virtual_devices` are additions to Model Garden's.
+  `seed`, `grace_secs`, `preemption_notice`, `hang_secs`, `num_virtual_devices` and those that begin with `cluster_` are
+  additions to Model Garden's.
   """
 
   distribution_strategy: Strategy = setting(
     "mirrored",
     "How replicas share the work. off: none. one_device: one replica. mirrored: all GPUs of this "
-    "machine (or `num_virtual_devices`), and one device where there is only one.",
+    "machine (or `num_virtual_devices`), and one device where there is only one. multi_worker_mirrored: those of all "
+    "workers of a cluster. parameter_server: workers that train asynchronously. tpu: the cores of a TPU.",
   )
   enable_xla: bool = setting(False, "Whether the training step is compiled with XLA (also on a CPU).")
-  gpu_thread_mode: str | None = setting(
-    None, "Thread pool of a GPU.", only_default="Set TF_GPU_THREAD_MODE in the environment instead."
+  gpu_thread_mode: Literal["global", "gpu_private", "gpu_shared"] | None = setting(
+    None,
+    "Which threads start a GPU's kernels: those of all operations, its own, or those of all GPUs. None: TensorFlow's.",
   )
   dataset_num_private_threads: int | None = setting(
     None,
     "Threads of the input pipelines.",
     only_default="Set it in the task's `tf.data.Options` instead.",
   )
-  per_gpu_thread_count: Count = setting(
-    0, "Threads for each GPU.", only_default="Set TF_GPU_THREAD_COUNT in the environment instead."
-  )
+  per_gpu_thread_count: Count = setting(0, "Threads for each GPU under 'gpu_private'. 0: TensorFlow's number.")
   tpu: str | None = setting(None, "Name or address of a TPU. Also set by --tpu.")
   num_gpus: Count = setting(0, "GPUs to use on this machine. 0: all there are; a number that is not there is refused.")
   worker_hosts: str | None = setting(
-    None, "Addresses of the workers.", only_default="Describe the cluster in TF_CONFIG instead."
+    None, "Addresses of all workers, e.g. 'a:2222,b:2222'; the first one is the chief. None: see `cluster_resolver`."
   )
   task_index: Annotated[int, limits.Ge(-1)] = setting(
-    -1, "Index of this worker.", only_default="Describe the cluster in TF_CONFIG instead."
+    -1, "Which of `worker_hosts` this process is, from 0. -1: none of them."
   )
-  all_reduce_alg: str | None = setting(None, "Algorithm that sums over GPUs, e.g. 'nccl'. None: TensorFlow's.")
+  cluster_resolver: Literal["tf_config", "slurm", "kubernetes"] | None = setting(
+    None,
+    "Who describes the cluster. tf_config: the environment variable TF_CONFIG. slurm: SLURM's variables, all tasks are "
+    "workers. kubernetes: the pods with `cluster_labels`. None: `worker_hosts`, or else TF_CONFIG where it is set.",
+  )
+  cluster_labels: str | None = setting(
+    None, "Label selector of the pods that are the workers, e.g. 'job-name=digits', for cluster_resolver=kubernetes."
+  )
+  cluster_port: Annotated[int, limits.Ge(1), limits.Le(65535)] = setting(
+    2222, "Port of the workers under slurm (several on one node count upwards from it) and kubernetes."
+  )
+  cluster_timeout_secs: AboveZero = setting(
+    600.0, "How long the processes of a cluster wait at the start for one that does not answer, before they give up."
+  )
+  all_reduce_alg: str | None = setting(
+    None,
+    "Algorithm that sums over replicas. mirrored: 'nccl' or 'hierarchical_copy'. multi_worker_mirrored: 'nccl' or "
+    "'ring'. None: TensorFlow's choice.",
+  )
   num_packs: Count = setting(1, "Pieces into which gradients are packed for an all-reduce.")
   mixed_precision_dtype: Literal["float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16"] | None = setting(
     None, "Type of the computation; variables stay float32. None: float32."
@@ -53,9 +72,7 @@ class RuntimeConfig:
   )
   run_eagerly: bool = setting(False, "Whether steps run line by line, for debugging. Slow.")
   batchnorm_spatial_persistent: bool = setting(
-    False,
-    "A cuDNN mode of batch normalisation.",
-    only_default="Set TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1 in the environment instead.",
+    False, "Whether cuDNN normalises batches in its faster mode, which may overflow in float16."
   )
   tpu_enable_xla_dynamic_padder: bool | None = setting(
     None, "Whether XLA pads dynamic shapes on a TPU. None: XLA's default."

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import tensorflow as tf
 import tf_keras
 
+from official_trainer.distribute.cluster import EVALUATOR, Cluster
 from official_trainer.distribute.config import RuntimeConfig
+from official_trainer.distribute.workers import build_multi_worker_strategy
 from official_trainer.errors import ConfigError
 
 _POLICIES = {None: "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
@@ -30,12 +33,14 @@ class _MirroredStrategy(tf.distribute.MirroredStrategy):
 
 
 def configure_devices(config: RuntimeConfig) -> None:
-  """Applies process-wide settings: eager functions for debugging, and logical CPU devices (before TensorFlow starts).
+  """Applies process-wide settings: eager functions for debugging, threads, logical CPU devices. Call before TensorFlow
+  has made a tensor.
 
   Raises:
     ConfigError: if TensorFlow was already initialised with another number of devices.
   """
   tf.config.run_functions_eagerly(config.run_eagerly)
+  os.environ.update(_variables_of(config))
   if config.num_virtual_devices is None:
     return
   cpu = tf.config.list_physical_devices("CPU")[0]
@@ -53,30 +58,48 @@ def configure_devices(config: RuntimeConfig) -> None:
       ) from None
 
 
+def _variables_of(config: RuntimeConfig) -> dict[str, str]:
+  """Returns the environment variables by which TensorFlow is told what the config says of GPUs."""
+  told = {
+    "TF_GPU_THREAD_MODE": config.gpu_thread_mode,
+    "TF_GPU_THREAD_COUNT": config.per_gpu_thread_count or None,
+    "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT": 1 if config.batchnorm_spatial_persistent else None,
+  }
+  return {name: str(value) for name, value in told.items() if value is not None}
+
+
 def set_precision(config: RuntimeConfig) -> None:
   """Sets tf-keras's global dtype policy from `runtime.mixed_precision_dtype`, before a model is built."""
   dtype = config.mixed_precision_dtype
   tf_keras.mixed_precision.set_global_policy(_POLICIES.get(dtype, dtype))
 
 
-def build_strategy(config: RuntimeConfig) -> tf.distribute.Strategy:
-  """Builds the strategy.
+def build_strategy(config: RuntimeConfig, cluster: Cluster | None = None) -> tf.distribute.Strategy:
+  """Builds the strategy, for a process that trains or evaluates.
 
-  `mirrored` over a single device becomes OneDeviceStrategy, which computes the same without the bookkeeping.
+  `mirrored` over a single device becomes OneDeviceStrategy, which computes the same without the bookkeeping; so does
+  `multi_worker_mirrored` with one worker become `mirrored`.
 
   Args:
     config: the runtime config.
+    cluster: the processes of the run; None for this one alone.
 
   Raises:
-    ConfigError: if a strategy is not available yet, or the devices asked for are not there.
+    ConfigError: if the devices or processes asked for are not there.
   """
   kind = config.distribution_strategy
   if kind == "off":
     return tf.distribute.get_strategy()
-  if kind not in ("one_device", "mirrored"):
+  if kind == "tpu":
+    return build_tpu_strategy(config)
+  if cluster is not None and cluster.task_type != EVALUATOR:
+    if kind == "multi_worker_mirrored":
+      return build_multi_worker_strategy(config, cluster)
+    if kind == "parameter_server":
+      return build_parameter_server_strategy(config, cluster)
+  if kind == "parameter_server" and cluster is None:
     raise ConfigError.of(
-      "runtime.distribution_strategy",
-      f"{kind!r} is not supported yet. Supported: 'off', 'one_device', 'mirrored'.",
+      "runtime.distribution_strategy", "'parameter_server' needs a cluster: describe it in TF_CONFIG."
     )
   devices = _devices(config)
   if kind == "one_device":
@@ -84,6 +107,14 @@ def build_strategy(config: RuntimeConfig) -> tf.distribute.Strategy:
   if len(devices) == 1:
     return tf.distribute.OneDeviceStrategy(devices[0])
   return _MirroredStrategy(devices, cross_device_ops=_cross_device_ops(config))
+
+
+def build_tpu_strategy(config: RuntimeConfig) -> tf.distribute.TPUStrategy:
+  raise ConfigError.of("runtime.distribution_strategy", f"'tpu' is not supported yet, got tpu={config.tpu!r}.")
+
+
+def build_parameter_server_strategy(config: RuntimeConfig, cluster: Cluster) -> tf.distribute.Strategy:
+  raise ConfigError.of("runtime.distribution_strategy", f"'parameter_server' is not supported yet ({cluster.name}).")
 
 
 def _devices(config: RuntimeConfig) -> list[str]:

@@ -21,6 +21,7 @@ from official_trainer.errors import (
   ConfigError,
   ExitCode,
   NotWritten,
+  PeerLost,
   Preempted,
   TrainingDiverged,
 )
@@ -28,7 +29,7 @@ from official_trainer.timing.phases import Phase
 from official_trainer.trainer import Trainer
 
 # Errors that say all there is to say about themselves.
-_SELF_EXPLAINING = (ConfigError, Preempted, CheckpointMismatch, BrokenCheckpoint, NotWritten)
+_SELF_EXPLAINING = (ConfigError, Preempted, CheckpointMismatch, BrokenCheckpoint, NotWritten, PeerLost)
 # A disk that hangs may be why the run does: the process must end nevertheless.
 _LAST_SECS = 30.0
 

@@ -16,10 +16,14 @@ from official_trainer.actions.write import WriteReport
 from official_trainer.cadence import Cadence
 from official_trainer.checkpoint.best import best_metric_names
 from official_trainer.checkpoint.finite import FiniteCheck
+from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.checkpoint.store import CheckpointStore
 from official_trainer.config.checks import EVALUATING_MODES, RUN_MODES, TRAINING_MODES, model_dir_problems
 from official_trainer.config.nearest import meant
 from official_trainer.config.trainer import TrainerConfig
+from official_trainer.distribute.fingerprint import Fingerprint
+from official_trainer.distribute.lost import told_apart
+from official_trainer.distribute.peers import Peers, build_peers
 from official_trainer.errors import ConfigError, NotWritten, Problem, TrainingDiverged
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
@@ -48,6 +52,8 @@ class Session:
     options: TrainerConfig,
     mode: str,
     model_dir: str,
+    source_dir: str | None = None,
+    peers: Peers | None = None,
     writer: Writer,
     console: Console,
     facts: Mapping[str, Any] | None = None,
@@ -74,7 +80,9 @@ class Session:
       trainer: built under its strategy's scope.
       options: the trainer config.
       mode: one of RUN_MODES.
-      model_dir: the run's folder.
+      model_dir: the folder that this process writes: the run's folder.
+      source_dir: the run's folder, where this process is not the one that writes it.
+      peers: the processes that train together; None for those of the trainer's strategy.
       writer: where reports go, the console included.
       console: for status lines and warnings.
       facts: recorded in the manifest of every checkpoint.
@@ -114,6 +122,7 @@ class Session:
     self._texts = dict(texts or {})
     self._optimizer_changed = optimizer_changed
     self._stop = stop
+    self._peers = peers or build_peers(trainer.strategy)
     self._sleep = sleep
     self._clock = clock
     self._ledger = ledger or TimeLedger(clock=clock)
@@ -122,6 +131,7 @@ class Session:
     watched = [] if self._watchdog is None else [self._watchdog.phase]
     self._phases = Phases(self._ledger.phase, *watched, status=console.status)
     self._finite = FiniteCheck(self._state.finite_variables())
+    self._fingerprint = Fingerprint(trainer.strategy, self._peers, self._state.variables())
     self._store = CheckpointStore(
       model_dir,
       self._state.checkpoint,
@@ -129,6 +139,8 @@ class Session:
       always_keep=options.checkpoints_at,
       asynchronous=options.async_checkpoint if asynchronous is None else asynchronous,
       facts=facts,
+      source=source_dir,
+      agreed=self._peers.from_chief,
     )
     self._start = Start(
       trainer,
@@ -149,11 +161,8 @@ class Session:
     )
     # Where divergence is let pass, it is still not saved.
     unchecked = options.recovery_max_trials < 0
-    self._saver = SaveCheckpoint(
-      self._state, self._store, self._finite.non_finite_names if unchecked else None, self._phases
-    )
-    # A stop saves at a step that nobody has looked at.
-    self._stop_saver = SaveCheckpoint(self._state, self._store, self._finite.non_finite_names, self._phases)
+    self._saver = self._build_saver(checks_finite=unchecked)
+    self._stop_saver = self._build_saver(checks_finite=True)  # A stop saves at a step that nobody has looked at.
     self._loop = loop_cls(
       trainer=trainer,
       cadence=Cadence(
@@ -189,7 +198,7 @@ class Session:
       TrainingDiverged, CheckpointMismatch, ConfigError: see there.
     """
     try:
-      with self._trainer.strategy.scope(), self._watched():
+      with self._trainer.strategy.scope(), self._watched(), self._losses_told():
         logs = self._evaluate_mode() if self._mode not in TRAINING_MODES else self._train_mode()
         if post_eval:
           logs = self._loop.evaluate(self._options.validation_steps)
@@ -245,12 +254,22 @@ class Session:
       on_error=(lambda: self._unless_refused(self._writer.flush),),
     )
 
+  def _build_saver(self, *, checks_finite: bool) -> SaveCheckpoint:
+    return SaveCheckpoint(
+      self._state,
+      self._store,
+      non_finite_names=self._finite.non_finite_names if checks_finite else None,
+      require_equal=self._fingerprint.require_equal,
+      phases=self._phases,
+    )
+
   # ---- Training -----------------------------------------------------------------------------------------------------
 
   def _train_mode(self) -> Mapping[str, Any] | None:
     self._ledger.load(self._model_dir)
     with self._phases(Phase.RESTORE):
       fresh = not self._start.resume_or_initialise()
+      self._fingerprint.require_equal(self._state.step)
     self._console.note(self._trainer.train_input.position)
     options, state = self._options, self._state
     if fresh or self._optimizer_changed:
@@ -338,6 +357,12 @@ class Session:
       unwatched=unwatched,
       clock=self._clock,
     )
+
+  def _losses_told(self) -> contextlib.AbstractContextManager[None]:
+    """Says of an error of TensorFlow that another process is gone, where that is what it means."""
+    if self._peers.num == 1:
+      return contextlib.nullcontext()
+    return told_apart(self._peers.name, lambda: max(committed_steps(self._store.source), default=0))
 
   @contextlib.contextmanager
   def _watched(self) -> Iterator[None]:

@@ -68,7 +68,7 @@ class Start:
     step = self._store.restore_latest(self._may_differ)
     if step is not None:
       self._state.unpack()
-      self._note(f"resumed at step {step} from {self._store.directory}")
+      self._note(f"resumed at step {step} from {self._store.source}")
       return True
     if self._checkpoint is not None:
       prefix = self._load(self._checkpoint, "--checkpoint", unused_roots=())
@@ -88,7 +88,7 @@ class Start:
     Raises:
       ConfigError: if there is none and untrained weights are not allowed.
     """
-    path = self._checkpoint or self._store.directory
+    path = self._checkpoint or self._store.source
     if find_checkpoint(path) is None and self._allow_untrained:
       self._warn(f"{path} holds no checkpoint: untrained weights are evaluated.")
       self._trainer.initialize()

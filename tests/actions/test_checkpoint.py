@@ -42,7 +42,7 @@ def test_a_step_that_is_on_disk_is_not_saved_again(state, store, monkeypatch):
 
 def test_what_is_not_finite_is_not_saved_and_said(state, store, caplog):
   names = ["dense/kernel"]
-  save = SaveCheckpoint(state, store, lambda: list(names))
+  save = SaveCheckpoint(state, store, non_finite_names=lambda: list(names))
   save(event(at(state, 4)))
   assert store.steps() == []
   assert "Step 4 is not saved: 1 variables are not finite (dense/kernel)" in caplog.text

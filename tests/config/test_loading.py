@@ -173,10 +173,10 @@ def test_a_model_garden_file_loads_for_a_registered_experiment(tmp_path):
 
 
 def test_a_model_garden_key_without_effect_is_refused_unless_at_its_default():
-  found = problems(experiment="digits/cnn", params_override="runtime.worker_hosts='a:1,b:2'")
+  found = problems(experiment="digits/cnn", params_override="runtime.use_tpu_mp_strategy=true")
   assert found == [
-    "runtime.worker_hosts: has no effect here and must stay null, got 'a:1,b:2'.\n"
-    "  Describe the cluster in TF_CONFIG instead.   (from --params_override)"
+    "runtime.use_tpu_mp_strategy: has no effect here and must stay false, got true.\n"
+    "  Models split over cores are not supported yet.   (from --params_override)"
   ]
 
 

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import tensorflow as tf
 import tf_keras
@@ -35,10 +37,27 @@ def test_one_device_ignores_the_others():
   assert strategy("one_device", num_virtual_devices=4).num_replicas_in_sync == 1
 
 
-@pytest.mark.parametrize("kind", ["multi_worker_mirrored", "tpu", "parameter_server"])
-def test_strategies_of_later_are_refused_by_name(kind):
-  with pytest.raises(ConfigError, match=f"'{kind}' is not supported yet. Supported: 'off', 'one_device', 'mirrored'"):
-    strategy(kind)
+def test_several_workers_of_which_there_is_one_are_mirrored():
+  assert strategy("multi_worker_mirrored", num_virtual_devices=2).num_replicas_in_sync == 2
+
+
+def test_parameter_servers_need_a_cluster():
+  with pytest.raises(ConfigError, match="'parameter_server' needs a cluster: describe it in TF_CONFIG"):
+    strategy("parameter_server")
+
+
+def test_options_of_gpus_are_told_to_tensorflow(monkeypatch):
+  monkeypatch.setattr(os, "environ", told := {})
+  configure_devices(RuntimeConfig())
+  assert told == {}
+  configure_devices(
+    RuntimeConfig(gpu_thread_mode="gpu_private", per_gpu_thread_count=2, batchnorm_spatial_persistent=True)
+  )
+  assert told == {
+    "TF_GPU_THREAD_MODE": "gpu_private",
+    "TF_GPU_THREAD_COUNT": "2",
+    "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT": "1",
+  }
 
 
 def test_gpus_that_are_not_there_are_refused():

@@ -1,0 +1,52 @@
+"""Telling that another process of a cluster is gone, and which."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from official_trainer.distribute.cluster import task_name
+from official_trainer.errors import PeerLost
+
+_TASK = re.compile(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)")
+# What TensorFlow's collectives and its coordination service say when a task is gone, whatever the class of the error.
+_SIGNS = (
+  "Collective ops is aborted by",
+  "heartbeat timeout",
+  "Connection reset by peer",
+  "failed to connect to all addresses",
+  "Socket closed",
+  "recvmsg:",
+  "The following tasks are unhealthy",
+  "has been restarted",
+)
+
+
+@contextlib.contextmanager
+def told_apart(own: str, newest_step: Callable[[], int]) -> Iterator[None]:
+  """Turns TensorFlow's error of a lost process, in the body, into PeerLost.
+
+  Args:
+    own: the name of this process, which is not the one that is lost.
+    newest_step: returns the step of the newest checkpoint.
+  """
+  try:
+    yield
+  except tf.errors.OpError as error:
+    if not is_loss(error):
+      raise
+    raise PeerLost(max(newest_step(), 0), _who(str(error), own)) from error
+
+
+def is_loss(error: tf.errors.OpError) -> bool:
+  """Says whether an error of TensorFlow means that another process cannot be reached."""
+  return isinstance(error, tf.errors.UnavailableError) or any(sign in str(error) for sign in _SIGNS)
+
+
+def _who(text: str, own: str) -> str:
+  names = [task_name(job, int(index)) for job, index in _TASK.findall(text)]
+  others = sorted({name for name in names if name != own})
+  return " or ".join(others) or "another process of the run"

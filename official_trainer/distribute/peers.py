@@ -1,0 +1,102 @@
+"""What processes that train together agree on."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from official_trainer.distribute.cluster import Cluster, task_name
+
+
+class Peers(abc.ABC):
+  """The processes that train together. Each method is called by all of them, in the same order."""
+
+  num: int
+  index: int
+  names: tuple[str, ...]
+
+  @property
+  def name(self) -> str:
+    """What people call this process, e.g. "worker 1"."""
+    return self.names[self.index]
+
+  @property
+  def is_chief(self) -> bool:
+    """Whether this one writes the run's folder."""
+    return self.index == 0
+
+  @abc.abstractmethod
+  def gathered(self, values: Sequence[int]) -> np.ndarray:
+    """Returns everybody's values, int64 [num, len(values)], by index. Runs eagerly."""
+
+  @abc.abstractmethod
+  def is_set_anywhere(self, flag: tf.Variable) -> tf.Tensor:
+    """Returns, bool scalar, whether a host variable is set in any process. Runs in cross-replica context, traced."""
+
+  def from_chief(self, value: int) -> int:
+    """Returns the chief's value; the others' are ignored."""
+    return int(self.gathered([value])[0, 0])
+
+  def any(self, flag: bool) -> bool:
+    """Says whether any process says so."""
+    return bool(self.gathered([int(flag)]).any())
+
+
+class Alone(Peers):
+  """A process that trains without others."""
+
+  num = 1
+  index = 0
+  names = ("this process",)
+
+  def gathered(self, values: Sequence[int]) -> np.ndarray:
+    return np.asarray([values], np.int64)
+
+  def is_set_anywhere(self, flag: tf.Variable) -> tf.Tensor:
+    return flag.read_value()
+
+
+class Workers(Peers):
+  """The workers of a MultiWorkerMirroredStrategy."""
+
+  def __init__(self, strategy: tf.distribute.MultiWorkerMirroredStrategy):
+    """Stores the strategy that joins them."""
+    resolver = strategy.cluster_resolver
+    jobs = {job: tuple(addresses) for job, addresses in resolver.cluster_spec().as_dict().items()}
+    cluster = Cluster(jobs=jobs, task_type=resolver.task_type, task_index=resolver.task_id)
+    # The chief, if there is one, is the first.
+    self.names = tuple(task_name(job, i) for job, tasks in cluster.trainers.items() for i in range(len(tasks)))
+    self.num = len(self.names)
+    self.index = self.names.index(cluster.name)
+    self._strategy = strategy
+
+  def gathered(self, values: Sequence[int]) -> np.ndarray:
+    rows = np.zeros([self.num, len(values)], np.int64)
+    rows[self.index] = values
+    return self._sum(tf.constant(rows)).numpy()
+
+  def is_set_anywhere(self, flag: tf.Variable) -> tf.Tensor:
+    return self._sum(tf.cast(flag.read_value(), tf.int32)) > 0
+
+  def _sum(self, mine: tf.Tensor) -> tf.Tensor:
+    """Adds up one tensor of each process."""
+    num_local = self._strategy.num_replicas_in_sync // self.num
+
+    def value_of(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
+      is_first = context.replica_id_in_sync_group % num_local == 0
+      return mine if is_first else tf.zeros_like(mine)
+
+    values = self._strategy.experimental_distribute_values_from_function(value_of)
+    return self._strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
+
+
+def build_peers(strategy: tf.distribute.Strategy) -> Peers:
+  """Returns the processes that train together under a strategy."""
+  if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    return Alone()
+  if sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values())) < 2:
+    return Alone()
+  return Workers(strategy)
