@@ -18,8 +18,10 @@ from official_trainer.data.config import DataConfig
 from official_trainer.data.indexed import Anchor, IndexedInput, evaluation_dataset
 from official_trainer.data.padding import Batch, pad_batches
 from official_trainer.data.pipeline import positioned
+from official_trainer.data.share import Share
 from official_trainer.data.skipped import SkippedBatches
-from official_trainer.distribute.replicas import split_global_batch
+from official_trainer.distribute.peers import build_peers
+from official_trainer.distribute.replicas import split_batch
 from official_trainer.errors import ConfigError, Problem
 from official_trainer.task import Task
 
@@ -71,15 +73,19 @@ class Feed(abc.ABC):
 
 
 class _GlobalFeed(Feed):
-  """Global batches from one host pipeline; replica r of R takes the r-th slice."""
+  """Global batches from one pipeline: replica r of R takes the r-th slice. A host makes those of its own replicas."""
 
   exact = True
 
   def __init__(self, strategy: tf.distribute.Strategy):
     self._strategy = strategy
+    peers = build_peers(strategy)
+    self._share = Share(peers.index, peers.num)
+    if peers.num > 1:
+      self.position = f"{self.position}; sharded by data: each process makes its rows of every global batch"
 
   def to_replicas(self, inputs: Any) -> Batch:
-    return split_global_batch(self._strategy, inputs)
+    return split_batch(self._strategy, inputs, self._strategy.num_replicas_in_sync // self._share.num)
 
   def inputs_spec(self) -> Any:
     return self.dataset(0).element_spec.inputs
@@ -105,7 +111,7 @@ class IndexedFeed(_GlobalFeed):
 
   def dataset(self, step: int) -> tf.data.Dataset:
     replicas = self._strategy.num_replicas_in_sync
-    return self._indexed.dataset(step, self._anchor(), multiple=replicas, skipped=self._skipped())
+    return self._indexed.dataset(step, self._anchor(), multiple=replicas, skipped=self._skipped(), share=self._share)
 
 
 class SkippingFeed(_GlobalFeed):
@@ -130,7 +136,8 @@ class SkippingFeed(_GlobalFeed):
   def dataset(self, step: int) -> tf.data.Dataset:
     dataset = positioned(self._build, step, self._skipped())
     self.endless = _is_endless(dataset)
-    return pad_batches(dataset, batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
+    padded = pad_batches(dataset, batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
+    return self._share.of(padded)
 
 
 class RestartingFeed(_GlobalFeed):
@@ -148,7 +155,8 @@ class RestartingFeed(_GlobalFeed):
     del step
     dataset = self._build()
     self.endless = _is_endless(dataset)
-    return pad_batches(dataset, batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
+    padded = pad_batches(dataset, batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
+    return self._share.of(padded)
 
 
 class EvaluationFeed(_GlobalFeed):
@@ -156,13 +164,13 @@ class EvaluationFeed(_GlobalFeed):
 
   position = "evaluation: each example once"
 
-  def __init__(self, strategy: tf.distribute.Strategy, build: Callable[[], tf.data.Dataset]):
+  def __init__(self, strategy: tf.distribute.Strategy, build: Callable[[Share], tf.data.Dataset]):
     super().__init__(strategy)
     self._build = build
 
   def dataset(self, step: int = 0) -> tf.data.Dataset:
     del step
-    dataset = self._build()
+    dataset = self._build(self._share)
     cardinality = int(dataset.cardinality())
     self.num_batches = cardinality if cardinality >= 0 else None
     return dataset
@@ -275,14 +283,16 @@ def validation_feed(
   replicas = strategy.num_replicas_in_sync
   source = task.build_source(params)
   if source is not None:
-    build = functools.partial(
-      evaluation_dataset, source, batch_size=params.global_batch_size, multiple=replicas, seed=seed
+    return EvaluationFeed(
+      strategy,
+      lambda share: evaluation_dataset(
+        source, batch_size=params.global_batch_size, multiple=replicas, seed=seed, share=share
+      ),
     )
-    return EvaluationFeed(strategy, build)
   return EvaluationFeed(
     strategy,
-    lambda: pad_batches(
-      task.build_inputs(params, _whole_input()), batch_size=params.global_batch_size, multiple=replicas
+    lambda share: share.of(
+      pad_batches(task.build_inputs(params, _whole_input()), batch_size=params.global_batch_size, multiple=replicas)
     ),
   )
 

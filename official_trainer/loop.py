@@ -244,7 +244,7 @@ class Loop(orbit.Controller):
     if window is not None:
       # After a restart the accumulators are those of a new process; after an evaluation, those that the model shares
       # between both modes were reset.
-      write_window(trainer.strategy, trainer.report_metrics, window)
+      write_window(trainer.strategy, trainer.report_metrics, window, trainer.peers)
     trainer.keep_window(window is not None)
 
   def _speed(self, steps: int, secs: float, waited: float, reports: bool) -> dict[str, float]:

@@ -88,6 +88,7 @@ class Runner:
     self._allowed_changes = tuple(allow_config_change)
     self._optimizer_changed = False
     self._may_differ = tuple(allow_checkpoint_mismatch)
+    self._quiet = quiet
     self._console = Console(quiet=quiet)
     self._ledger = TimeLedger(began=began)
     self._stop: StopRequest | None = None
@@ -111,7 +112,7 @@ class Runner:
     if role is Role.EVALUATOR:
       self._become_evaluator()
     if cluster is not None and not cluster.is_chief and role is Role.TRAINER:
-      self._console = Console(quiet=True)
+      self._console = Console(quiet=self._quiet, is_chief=False)
     with self._prepared(cluster) as (strategy, peers):
       self._stop = StopRequest(any_process=peers.any, is_set_anywhere=peers.is_set_anywhere)
       self._data_wait = DataWait()
@@ -120,7 +121,7 @@ class Runner:
         stop_on_notice(NOTICES[runtime.preemption_notice], self._stop.set),
       ):
         try:
-          return self._run_session(strategy, peers)
+          return self._run_session(strategy)
         except (Preempted, PeerLost) as stopped:
           raise self._noted(stopped) from None
 
@@ -195,7 +196,7 @@ class Runner:
     if seed != self._loaded.config.runtime.seed:
       self._loaded = self._loaded.with_value("runtime.seed", seed, origin="the run's record")
 
-  def _run_session(self, strategy: tf.distribute.Strategy, peers: Peers) -> RunResult:
+  def _run_session(self, strategy: tf.distribute.Strategy) -> RunResult:
     config = self._loaded.config
     with strategy.scope():
       trainer = self.build_trainer(self.build_task())
@@ -205,7 +206,6 @@ class Runner:
       mode=self._mode,
       model_dir=self._written_dir,
       source_dir=self._model_dir,
-      peers=peers,
       writer=self.build_writer(),
       console=self._console,
       facts=manifest_facts(self._seed, strategy),

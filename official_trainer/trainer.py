@@ -20,11 +20,8 @@ from official_trainer.data.padding import Batch
 from official_trainer.data.skipped import SkippedBatches
 from official_trainer.distribute.compilation import compiled_step, run_options
 from official_trainer.distribute.config import RuntimeConfig
-from official_trainer.distribute.replicas import (
-  average_statistics,
-  replica_statistics,
-  round_for_exact_mean,
-)
+from official_trainer.distribute.peers import Peers, build_peers
+from official_trainer.distribute.replicas import average_statistics, replica_statistics, round_for_exact_mean
 from official_trainer.errors import ConfigError, Problem, gathered
 from official_trainer.feed import Feed, SuppliedFeed, train_feed, validation_feed
 from official_trainer.metrics.compiled import joint_metrics
@@ -101,6 +98,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
       ValueError: if two metrics have the same name.
     """
     self._strategy = require_supported(tf.distribute.get_strategy())
+    self._peers = build_peers(self._strategy)
     require_parts(config, train and train_dataset is None, evaluate and validation_dataset is None)
     self._config = config
     self._task = task
@@ -157,6 +155,11 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
   @property
   def strategy(self) -> tf.distribute.Strategy:
     return self._strategy
+
+  @property
+  def peers(self) -> Peers:
+    """The processes that train together."""
+    return self._peers
 
   @property
   def config(self) -> Any:
@@ -381,7 +384,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     outputs = self.strategy.run(self._replica_eval_step, args=(self._validation_input.to_replicas(inputs),))
     with self._validation_input.awaited(inputs):
       self.eval_batches.assign_add(1)
-    logs = tf.nest.map_structure(self.strategy.experimental_local_results, outputs)
+    logs = tf.nest.map_structure(self._peers.results, outputs)
     if clash := sorted(set(logs) & set(passthrough_logs)):
       logging.warning(
         "The keys %s are both in the passthrough logs and in the model's logs; the model's are used.", clash

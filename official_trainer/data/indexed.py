@@ -20,6 +20,7 @@ from official_trainer.data import order
 from official_trainer.data import seeds as seeds_lib
 from official_trainer.data.anchor import Anchor
 from official_trainer.data.padding import Batch, padded_size
+from official_trainer.data.share import WHOLE, Share
 from official_trainer.data.skipped import NONE_SKIPPED, SkippedBatches
 from official_trainer.data.source import RandomAccessSource
 
@@ -69,7 +70,12 @@ class IndexedInput:
     self._augment_key = seeds_lib.stream_key(seed, "augment")
 
   def dataset(
-    self, start_step: int, anchor: Anchor, multiple: int = 1, skipped: SkippedBatches = NONE_SKIPPED
+    self,
+    start_step: int,
+    anchor: Anchor,
+    multiple: int = 1,
+    skipped: SkippedBatches = NONE_SKIPPED,
+    share: Share = WHOLE,
   ) -> tf.data.Dataset:
     """Returns the batches of steps `start_step`, `start_step` + 1, ...
 
@@ -78,6 +84,7 @@ class IndexedInput:
       anchor: from the run's state; `Anchor.start(global_batch_size)` for a fresh run.
       multiple: number of replicas. Batches that do not divide by it are padded, and masked.
       skipped: batches that are left out.
+      share: the part of every batch that is made.
 
     Returns:
       A data set of `Batch`, with a static batch dimension. The mask is None if nothing is padded.
@@ -93,11 +100,12 @@ class IndexedInput:
       )
     first_batch = skipped.batch_of(start_step)
     first = anchor.position_at(first_batch)
-    size = padded_size(self._batch_size, multiple)
-    mask = _mask(self._batch_size, size)
+    first_row, end_row = share.rows(padded_size(self._batch_size, multiple))
+    size = end_row - first_row
+    mask = _mask(self._batch_size, padded_size(self._batch_size, multiple), first_row, end_row)
 
     def batches(start: tf.Tensor, num: int) -> list[Batch]:
-      rows = tf.minimum(tf.range(size, dtype=tf.int64), self._batch_size - 1)
+      rows = tf.minimum(tf.range(first_row, end_row, dtype=tf.int64), self._batch_size - 1)
       numbers = start + tf.range(num, dtype=tf.int64)
       if skipped.windows:
         numbers = skipped.batches_of(numbers + start_step) - first_batch
@@ -121,7 +129,9 @@ class IndexedInput:
     return positions % len(self._source)
 
 
-def evaluation_dataset(source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int) -> tf.data.Dataset:
+def evaluation_dataset(
+  source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int, share: Share = WHOLE
+) -> tf.data.Dataset:
   """Returns every example once, in order.
 
   Which examples share a batch does not depend on `multiple`.
@@ -131,6 +141,7 @@ def evaluation_dataset(source: RandomAccessSource, *, batch_size: int, multiple:
     batch_size: examples a batch, over all replicas.
     multiple: number of replicas.
     seed: for sources that augment their evaluation.
+    share: the part of every batch that is made.
 
   Returns:
     A data set of `Batch` with static shapes [padded_batch, ...], padded_batch the smallest multiple
@@ -140,11 +151,12 @@ def evaluation_dataset(source: RandomAccessSource, *, batch_size: int, multiple:
   size = padded_size(batch_size, multiple)
   key = seeds_lib.stream_key(seed, "evaluation")
   has_padding = size != batch_size or num_examples % batch_size != 0
+  first_row, end_row = share.rows(size)
 
   def batches(start: tf.Tensor, num: int) -> list[Batch]:
     del num  # 1
     first = start * batch_size
-    rows = tf.range(size, dtype=tf.int64)
+    rows = tf.range(first_row, end_row, dtype=tf.int64)
     real = tf.minimum(tf.constant(batch_size, tf.int64), num_examples - first)
     indices = first + tf.minimum(rows, real - 1)
     inputs = source.read(indices, seeds_lib.position_seeds(key, indices))
@@ -195,8 +207,8 @@ def _batches_a_call(source: RandomAccessSource, size: int) -> int:
   return max(1, min(_MOST_BATCHES_A_CALL, _BYTES_A_CALL // max(1, num_bytes)))
 
 
-def _mask(batch_size: int, size: int) -> tf.Tensor | None:
+def _mask(batch_size: int, size: int, first_row: int, end_row: int) -> tf.Tensor | None:
   if batch_size == size:
     return None
   with tf.init_scope(), tf.device("/CPU:0"):
-    return tf.cast(tf.range(size) < batch_size, tf.float32)
+    return tf.cast(tf.range(first_row, end_row) < batch_size, tf.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -36,9 +37,30 @@ class Peers(abc.ABC):
   def is_set_anywhere(self, flag: tf.Variable) -> tf.Tensor:
     """Returns, bool scalar, whether a host variable is set in any process. Runs in cross-replica context, traced."""
 
+  @abc.abstractmethod
+  def results(self, value: Any) -> tuple[tf.Tensor, ...]:
+    """Returns what all replicas of all processes computed. Runs in cross-replica context, traced.
+
+    Args:
+      value: a per-replica value.
+
+    Returns:
+      One part for each replica in order; or, among several processes, one for all of them, joined along the first
+      dimension, where there is one.
+
+    Raises:
+      TypeError: if it is a string, which processes cannot send to each other.
+    """
+
   def from_chief(self, value: int) -> int:
     """Returns the chief's value; the others' are ignored."""
     return int(self.gathered([value])[0, 0])
+
+  def gathered_bytes(self, mine: bytes) -> list[bytes]:
+    """Returns everybody's bytes, of which all have the same number, by index."""
+    padded = mine + bytes(-len(mine) % 8)
+    rows = self.gathered(np.frombuffer(padded, np.int64).tolist())
+    return [row.tobytes()[: len(mine)] for row in rows]
 
   def any(self, flag: bool) -> bool:
     """Says whether any process says so."""
@@ -52,11 +74,17 @@ class Alone(Peers):
   index = 0
   names = ("this process",)
 
+  def __init__(self, strategy: tf.distribute.Strategy):
+    self._strategy = strategy
+
   def gathered(self, values: Sequence[int]) -> np.ndarray:
     return np.asarray([values], np.int64)
 
   def is_set_anywhere(self, flag: tf.Variable) -> tf.Tensor:
     return flag.read_value()
+
+  def results(self, value: Any) -> tuple[tf.Tensor, ...]:
+    return tuple(self._strategy.experimental_local_results(value))
 
 
 class Workers(Peers):
@@ -72,14 +100,27 @@ class Workers(Peers):
     self.num = len(self.names)
     self.index = self.names.index(cluster.name)
     self._strategy = strategy
+    self._eager_sum = tf.function(self._sum)
 
   def gathered(self, values: Sequence[int]) -> np.ndarray:
     rows = np.zeros([self.num, len(values)], np.int64)
     rows[self.index] = values
-    return self._sum(tf.constant(rows)).numpy()
+    return self._eager_sum(tf.constant(rows)).numpy()
 
   def is_set_anywhere(self, flag: tf.Variable) -> tf.Tensor:
     return self._sum(tf.cast(flag.read_value(), tf.int32)) > 0
+
+  def results(self, value: Any) -> tuple[tf.Tensor, ...]:
+    parts = self._strategy.experimental_local_results(value)
+    if parts[0].dtype == tf.string:
+      raise TypeError(
+        "an evaluation step returned strings, which workers cannot send to each other: return numbers that stand for"
+        " them, or hand them to the host by `Trainer.next_eval_inputs`."
+      )
+    if parts[0].shape.rank != 0:
+      return (self._strategy.gather(value, axis=0),)
+    rows = self._strategy.run(lambda part: part[tf.newaxis], args=(value,))
+    return tuple(tf.unstack(self._strategy.gather(rows, axis=0), num=self._strategy.num_replicas_in_sync))
 
   def _sum(self, mine: tf.Tensor) -> tf.Tensor:
     """Adds up one tensor of each process."""
@@ -96,7 +137,7 @@ class Workers(Peers):
 def build_peers(strategy: tf.distribute.Strategy) -> Peers:
   """Returns the processes that train together under a strategy."""
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-    return Alone()
+    return Alone(strategy)
   if sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values())) < 2:
-    return Alone()
+    return Alone(strategy)
   return Workers(strategy)

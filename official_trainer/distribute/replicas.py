@@ -9,28 +9,27 @@ from typing import Any
 import tensorflow as tf
 
 
-def split_global_batch(strategy: tf.distribute.Strategy, batch: Any) -> Any:
-  """Gives replica r of R the r-th slice of a global batch. Runs in cross-replica context, in or out of a graph.
+def split_batch(strategy: tf.distribute.Strategy, batch: Any, num_local: int) -> Any:
+  """Gives each of this process's replicas its slice of a batch. Runs in cross-replica context, in or out of a graph.
 
   Args:
     strategy: the strategy in scope.
-    batch: nested structure of tensors [global_batch, ...]; None leaves pass through. The leading size must divide by
-    the
-      number of replicas.
+    batch: nested structure of tensors [batch, ...]; None leaves pass through. The leading size must divide by
+      `num_local`.
+    num_local: number of replicas in this process.
 
   Returns:
-    The batch itself for one replica, else a per-replica structure of [global_batch / R, ...].
+    The batch itself for one replica, else a per-replica structure of [batch / num_local, ...].
   """
-  num_replicas = strategy.num_replicas_in_sync
-  if num_replicas == 1:
+  if num_local == 1:
     return batch
 
   def value_of(context: tf.distribute.experimental.ValueContext) -> Any:
     def slice_of(tensor: tf.Tensor | None) -> tf.Tensor | None:
       if tensor is None:
         return None
-      size = (tensor.shape[0] or tf.shape(tensor)[0]) // num_replicas
-      start = context.replica_id_in_sync_group * size
+      size = (tensor.shape[0] or tf.shape(tensor)[0]) // num_local
+      start = context.replica_id_in_sync_group % num_local * size
       return tensor[start : start + size]
 
     return tf.nest.map_structure(slice_of, batch)

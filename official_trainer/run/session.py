@@ -23,7 +23,6 @@ from official_trainer.config.nearest import meant
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.distribute.fingerprint import Fingerprint
 from official_trainer.distribute.lost import told_apart
-from official_trainer.distribute.peers import Peers, build_peers
 from official_trainer.errors import ConfigError, NotWritten, Problem, TrainingDiverged
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
@@ -53,7 +52,6 @@ class Session:
     mode: str,
     model_dir: str,
     source_dir: str | None = None,
-    peers: Peers | None = None,
     writer: Writer,
     console: Console,
     facts: Mapping[str, Any] | None = None,
@@ -82,7 +80,6 @@ class Session:
       mode: one of RUN_MODES.
       model_dir: the folder that this process writes: the run's folder.
       source_dir: the run's folder, where this process is not the one that writes it.
-      peers: the processes that train together; None for those of the trainer's strategy.
       writer: where reports go, the console included.
       console: for status lines and warnings.
       facts: recorded in the manifest of every checkpoint.
@@ -122,7 +119,7 @@ class Session:
     self._texts = dict(texts or {})
     self._optimizer_changed = optimizer_changed
     self._stop = stop
-    self._peers = peers or build_peers(trainer.strategy)
+    self._peers = trainer.peers
     self._sleep = sleep
     self._clock = clock
     self._ledger = ledger or TimeLedger(clock=clock)
@@ -270,6 +267,10 @@ class Session:
     with self._phases(Phase.RESTORE):
       fresh = not self._start.resume_or_initialise()
       self._fingerprint.require_equal(self._state.step)
+      if self._peers.num > 1:
+        self._console.note(
+          f"{self._peers.name} of {self._peers.num} begins at step {self._state.step}, as all others do"
+        )
     self._console.note(self._trainer.train_input.position)
     options, state = self._options, self._state
     if fresh or self._optimizer_changed:
@@ -325,7 +326,7 @@ class Session:
       raise ConfigError(problems)
 
   def _read_window(self) -> dict[str, Any]:
-    return read_window(self._trainer.strategy, self._trainer.report_metrics)
+    return read_window(self._trainer.strategy, self._trainer.report_metrics, self._peers)
 
   def _wait_for_save(self) -> None:
     with self._phases(Phase.SAVE):

@@ -23,7 +23,7 @@ class Console(Writer):
     stream: where to write; standard error by default, so that standard output stays free for
       results.
     quiet: show warnings only.
-    is_chief: whether this process is the one that reports; the others show warnings only.
+    is_chief: whether this process is the one that reports; the others show notes and warnings only.
     terminal: whether `stream` understands cursor movement; asked of the stream by default.
     live: whether the bar redraws by itself; without it only `stop` draws (for tests).
     width: columns of the terminal; asked of it by default.
@@ -43,8 +43,8 @@ class Console(Writer):
     self._terminal = _is_terminal(self._stream) if terminal is None else terminal
     self._live = live
     self._width = width
-    self._is_silent = quiet or not is_chief
-    self._plain = (display.Silent if self._is_silent else display.Lines)(self._stream)
+    self._has_bar = not quiet and is_chief
+    self._plain = (display.Silent if quiet else display.Lines if is_chief else display.Notes)(self._stream)
     self._display: display.Display = self._plain
     self._total_steps: int | None = None
     self._pending: display.Report | None = None
@@ -59,7 +59,7 @@ class Console(Writer):
     """Begins to show progress from `step` towards `total_steps`."""
     self.stop()
     self._total_steps = total_steps
-    if self._terminal and not self._is_silent:
+    if self._terminal and self._has_bar:
       self._display = self._open_bar(step, total_steps)
 
   def stop(self) -> None:

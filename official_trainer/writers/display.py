@@ -54,7 +54,7 @@ class Display(abc.ABC):
 
 
 class Silent(Display):
-  """Shows warnings only: `--quiet`, and every process but the chief."""
+  """Shows warnings only: `--quiet`."""
 
   def __init__(self, stream: TextIO):
     self._stream = stream
@@ -76,15 +76,19 @@ class Silent(Display):
     self._stream.flush()
 
 
-class Lines(Silent):
-  """One line a report, for files, pipes and notebooks. A status is not worth a line."""
-
-  def show(self, report: Report) -> None:
-    self.note(line(report))
+class Notes(Silent):
+  """Shows what happens to the process, but no results: for every process but the chief."""
 
   def note(self, text: str) -> None:
     self._stream.write(f"{text}\n")
     self._stream.flush()
+
+
+class Lines(Notes):
+  """One line a report, for files, pipes and notebooks. A status is not worth a line."""
+
+  def show(self, report: Report) -> None:
+    self.note(line(report))
 
 
 def line(report: Report) -> str:

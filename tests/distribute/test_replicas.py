@@ -6,7 +6,7 @@ from official_trainer.distribute.replicas import (
   average_statistics,
   replica_statistics,
   round_for_exact_mean,
-  split_global_batch,
+  split_batch,
 )
 from tests import small_tasks
 
@@ -115,9 +115,9 @@ def test_after_every_step_all_replicas_have_the_same_batch_statistics(num_replic
 def test_each_replica_takes_its_slice_of_the_global_batch(num_replicas):
   strategy = small_tasks.strategy_of(num_replicas)
   batch = {"x": tf.reshape(tf.range(16), [8, 2]), "mask": None, "y": (tf.range(8),)}
-  for split in (split_global_batch, tf.function(split_global_batch)):
+  for split in (split_batch, tf.function(split_batch)):
     with strategy.scope():
-      parts = split(strategy, batch)
+      parts = split(strategy, batch, num_replicas)
       numbers = strategy.experimental_local_results(parts["y"][0])
       rows = strategy.experimental_local_results(parts["x"])
     assert np.concatenate(numbers).tolist() == list(range(8))
@@ -131,6 +131,6 @@ def test_batches_of_unknown_size_are_split_too():
 
   @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
   def split(batch):
-    return strategy.experimental_local_results(split_global_batch(strategy, batch))
+    return strategy.experimental_local_results(split_batch(strategy, batch, strategy.num_replicas_in_sync))
 
   assert [part.numpy().tolist() for part in split(tf.range(6))] == [[0, 1, 2], [3, 4, 5]]

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from official_trainer.distribute.peers import Alone
 from official_trainer.metrics.window import read_window, write_window
 from tests import small_tasks
 
@@ -56,9 +57,9 @@ def test_a_report_that_is_interrupted_ends_with_the_same_bits(num_replicas):
   update(strategy, whole, values)
   first, second = metrics_of(strategy), metrics_of(strategy)
   update(strategy, first, values[:9])
-  window = through_json(read_window(strategy, first))
-  write_window(strategy, second, window)
-  assert through_json(read_window(strategy, second)) == window
+  window = through_json(read_window(strategy, first, Alone(strategy)))
+  write_window(strategy, second, window, Alone(strategy))
+  assert through_json(read_window(strategy, second, Alone(strategy))) == window
   update(strategy, second, values[9:])
   assert results(second) == results(whole)
 
@@ -68,7 +69,7 @@ def test_on_another_number_of_replicas_the_totals_are_kept(before, after):
   old, new = small_tasks.strategy_of(before), small_tasks.strategy_of(after)
   first, second = metrics_of(old), metrics_of(new)
   update(old, first, [1.0, 2.0])
-  write_window(new, second, through_json(read_window(old, first)))
+  write_window(new, second, through_json(read_window(old, first, Alone(old))), Alone(new))
   np.testing.assert_allclose(second[0].result(), first[0].result(), rtol=1e-6)
   np.testing.assert_allclose(second[1].result(), first[1].result(), rtol=1e-6)
   np.testing.assert_allclose(second[2].result(), first[2].result(), rtol=1e-6)
@@ -80,7 +81,7 @@ def test_a_metric_that_is_new_starts_anew():
   update_only_mean = first[0].update_state
   update_only_mean(4.0)
   second = metrics_of(strategy)
-  write_window(strategy, second, read_window(strategy, first))
+  write_window(strategy, second, read_window(strategy, first, Alone(strategy)), Alone(strategy))
   assert second[0].result() == 4.0
   assert second[2].result() == 0.0
 
@@ -90,5 +91,5 @@ def test_infinities_and_nan_survive_json():
   first, second = metrics_of(strategy), metrics_of(strategy)
   first[0].update_state([np.nan])
   first[2].update_state([np.inf])
-  write_window(strategy, second, through_json(read_window(strategy, first)))
+  write_window(strategy, second, through_json(read_window(strategy, first, Alone(strategy))), Alone(strategy))
   assert results(second) == results(first)

@@ -123,7 +123,7 @@ def test_a_thousand_steps_in_loops_of_ten_are_at_most_a_line_a_loop_without_cont
 
 @pytest.mark.parametrize("options", [{"quiet": True}, {"is_chief": False}])
 @pytest.mark.parametrize("make", [plain, bar])
-def test_quiet_and_all_but_the_chief_show_warnings_only(make, options):
+def test_quiet_and_all_but_the_chief_show_no_results(make, options):
   console, stream = make(**options)
   console.open(0, [])
   console.start(0, 10)
