@@ -17,6 +17,8 @@ import tensorflow as tf
 import tf_keras
 from absl import logging
 
+from official_trainer.user_code import user_place
+
 # Ops that draw from a hidden, unsaved state. The Stateless* family and Generator ops are not among them.
 STATEFUL_RANDOM_OPS = frozenset(
   {
@@ -141,10 +143,8 @@ def stateful_random_ops(graph: tf.Graph) -> Sequence[StatefulOp]:
 
 
 def _user_line(op: tf.Operation) -> str:
-  for frame in reversed(op.traceback):
-    if "/tensorflow/" not in frame.filename and "/tf_keras/" not in frame.filename:
-      return f"{frame.filename}:{frame.lineno}"
-  return "an unknown line"
+  place = user_place(op.traceback)
+  return f"{place.file}:{place.line}" if place else "an unknown line"
 
 
 def _generators_of(model: tf.Module) -> list[tf.random.Generator]:

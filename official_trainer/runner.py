@@ -18,7 +18,7 @@ from official_trainer.checkpoint.best import BestCheckpoints, build_best_checkpo
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config import checks, drift, gin_bindings
-from official_trainer.config.checks import EVALUATING_MODES, REPLAY, TRAINING_MODES, UPDATING_MODES
+from official_trainer.config.checks import CHECK_TPU, EVALUATING_MODES, REPLAY, TRAINING_MODES, UPDATING_MODES
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import CrashBundle, newest_bundle
 from official_trainer.distribute.cluster import Cluster, Role
@@ -27,8 +27,9 @@ from official_trainer.distribute.resolvers import find_cluster
 from official_trainer.distribute.scratch import written_folder
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost, Preempted
+from official_trainer.inspect.tpu_check import TpuReport, check_tpu
 from official_trainer.notices import NOTICES, stop_on_notice
-from official_trainer.random_state import seed_everything
+from official_trainer.random_state import draw_seed, seed_everything
 from official_trainer.run.replay import Replay, StepReport
 from official_trainer.run.result import RunResult
 from official_trainer.run.session import Session
@@ -106,6 +107,8 @@ class Runner:
     """
     if self._mode == REPLAY:
       raise ConfigError.of("--mode", "replay computes a single step: call `replay` instead of `run`.")
+    if self._mode == CHECK_TPU:
+      raise ConfigError.of("--mode", "check_tpu runs no step: call `check_tpu` instead of `run`.")
     runtime = self._loaded.config.runtime
     cluster = find_cluster(runtime)
     role = Role.TRAINER if cluster is None else cluster.role(runtime.distribution_strategy)
@@ -153,6 +156,17 @@ class Runner:
       )
       return replay.run(step)
 
+  def check_tpu(self) -> TpuReport:
+    """Looks for what a TPU would refuse in the training and the evaluation step. Needs no TPU, and writes nothing.
+
+    Raises:
+      ConfigError: if the trainer cannot be built as configured.
+    """
+    config = self._loaded.config
+    set_precision(config.runtime)
+    self._settle_process(draw_seed() if config.runtime.seed is None else config.runtime.seed)
+    return check_tpu(lambda: self.build_trainer(self.build_task()))
+
   def _crash(self, step: int | None) -> CrashBundle | None:
     """Returns the newest crash bundle. One that cannot be read is no obstacle where a step is given."""
     try:
@@ -182,11 +196,15 @@ class Runner:
         if record is None or not peers.is_chief:
           (record or RunRecord(seed=self._seed)).save(self._written_dir)
         self._write_config(before)
-      # Imported before gin, which may bind configurables of its module.
-      resolve_task_class(self._loaded.config.task.task_class)
-      self._loaded.gin.apply()
-      seed_everything(self._seed)
+      self._settle_process(self._seed)
       yield strategy, peers
+
+  def _settle_process(self, seed: int) -> None:
+    """Applies gin and the seed."""
+    # Imported before gin, which may bind configurables of its module.
+    resolve_task_class(self._loaded.config.task.task_class)
+    self._loaded.gin.apply()
+    seed_everything(seed)
 
   @property
   def _seed(self) -> int:
@@ -264,7 +282,7 @@ class Runner:
       stop=self._stop,
       data_wait=self._data_wait,
     )
-    if self._mode not in ("eval", REPLAY):
+    if self._mode not in ("eval", REPLAY, CHECK_TPU):
       # A continuous evaluation is another process than the training: its records are those on disk.
       records = trainer.state.host.best if trains else None
       self._best = build_best_checkpoints(config.trainer, self._written_dir, records)

@@ -31,6 +31,7 @@ _EXAMPLES = """\
   Start the same run:   --config_file=runs/digits/params.yaml --mode=train --model_dir=runs/again
   See what would run:   --experiment=digits/cnn --print_config
   Look at a step again: --mode=replay --model_dir=runs/digits --replay_step=950
+  Ready for a TPU?      --experiment=digits/cnn --mode=check_tpu
 """
 
 
@@ -205,6 +206,10 @@ def _run(values: flags.FlagValues) -> int:
   if values.mode == checks.REPLAY:
     print(runner.replay(values.replay_step))
     return errors.DONE
+  if values.mode == checks.CHECK_TPU:
+    report = runner.check_tpu()
+    print(f"{loaded.name}: {report}")
+    return errors.DONE if report.is_clean else errors.CONFIG
   result = runner.run()
   if values.mode == "eval":
     # The one mode whose product is numbers: one line for programs, on standard output.
@@ -227,7 +232,9 @@ def _load(values: flags.FlagValues) -> loading.LoadedExperiment:
   if not values.print_config:
     if values.mode is None:
       missing.append(Problem("--mode", f"must be given: one of {', '.join(checks.MODES)}."))
-    if not values.model_dir:
+    if not values.model_dir and values.mode == checks.CHECK_TPU:
+      pass  # Nothing is written, and nothing read.
+    elif not values.model_dir:
       missing.append(Problem("--model_dir", "must be given: the folder of the run, e.g. --model_dir=runs/digits."))
     else:
       missing += checks.model_dir_problems(values.model_dir)

@@ -17,6 +17,7 @@ LAYERS = {
   "config": 0, "registry": 0, "errors": 0, "checkout": 0, "cadence": 0,
   "processes": 0,  # starts programs, and is none that computes
   "atomic": 0.5,  # the one way to write a file, which every folder of layer 1 may use
+  "user_code": 0.5,  # whose line a stack ends in
   "distribute": 1, "data": 1, "optim": 1, "checkpoint": 1, "metrics": 1, "writers": 1,
   "random_state": 1, "stop": 1, "signals": 1, "notices": 1, "timing": 1,
   "state": 2, "history": 2, "task": 2, "multitask": 2, "run_record": 2, "crash": 2,
@@ -27,7 +28,7 @@ LAYERS = {
 
 # Units that are single files: their own folder is the library's.
 FILES = (
-  "registry", "errors", "checkout", "cadence", "atomic", "random_state", "state", "history", "task",
+  "registry", "errors", "checkout", "cadence", "atomic", "user_code", "random_state", "state", "history", "task",
   "multitask", "run_record", "crash", "loop", "trainer", "feed", "runner", "stop", "signals", "notices",
   "requirements", "step_loss", "benchmark", "launcher", "train",
 )  # fmt: skip

@@ -10,11 +10,12 @@ from official_trainer.config.fields import OneOf
 from official_trainer.errors import Problem
 
 TRAINING_MODES = ("train", "train_and_eval", "train_and_post_eval")
-EVALUATING_MODES = ("eval", "train_and_eval", "train_and_post_eval", "continuous_eval")
+CHECK_TPU = "check_tpu"
+EVALUATING_MODES = ("eval", "train_and_eval", "train_and_post_eval", "continuous_eval", CHECK_TPU)
 RUN_MODES = ("train", "eval", "train_and_eval", "train_and_post_eval", "continuous_eval")
 REPLAY = "replay"
-MODES = (*RUN_MODES, REPLAY)
-UPDATING_MODES = (*TRAINING_MODES, REPLAY)
+MODES = (*RUN_MODES, REPLAY, CHECK_TPU)
+UPDATING_MODES = (*TRAINING_MODES, REPLAY, CHECK_TPU)
 """Those that do updates, and so need an optimizer and the seed of the run."""
 
 _CLUSTER_STRATEGIES = ("multi_worker_mirrored", "parameter_server")
@@ -251,6 +252,8 @@ def _mode(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
   if mode in EVALUATING_MODES and config.trainer.validation_steps == 0:
     message = "0 would evaluate nothing. Use -1 for every example once, or --mode=train."
     yield Problem("trainer.validation_steps", message)
+  if mode == CHECK_TPU and config.runtime.run_eagerly:
+    yield Problem("runtime.run_eagerly", "must be off to check for a TPU, which runs compiled steps only.")
   if mode in UPDATING_MODES:
     for name in ("optimizer", "learning_rate"):
       if getattr(config.trainer.optimizer_config, name).type is None:

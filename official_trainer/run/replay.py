@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import re
 import traceback
 import warnings
@@ -25,9 +24,9 @@ from official_trainer.crash import CrashBundle
 from official_trainer.errors import ConfigError, first_of
 from official_trainer.run_record import Recovery, load_record
 from official_trainer.trainer import Trainer
+from official_trainer.user_code import user_place
 
 _OP = re.compile(r'op "(\w+)"')
-_LIBRARIES = (f"{os.sep}tensorflow{os.sep}", f"{os.sep}tf_keras{os.sep}", f"{os.sep}orbit{os.sep}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -288,9 +287,8 @@ def _first_non_finite(step: Callable[[], None]) -> str | None:
     step()
   except tf.errors.InvalidArgumentError as error:
     match = _OP.search(str(error))
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not any(library in frame.filename for library in _LIBRARIES)]
-    where = f" at {own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else ""
+    place = user_place(traceback.extract_tb(error.__traceback__))
+    where = f" at {place}" if place else ""
     return f"{match.group(1) if match else 'an operation'}{where}"
   finally:
     tf.debugging.disable_check_numerics()

@@ -1,0 +1,109 @@
+import inspect
+
+import pytest
+import tensorflow as tf
+
+from official_trainer.inspect.replica_steps import RecordingStrategy, argument_specs, refusal, replica_steps
+from official_trainer.inspect.tpu_check import check_tpu
+from official_trainer.optim.config import EmaConfig
+from official_trainer.random_state import seed_everything
+from official_trainer.trainer import Trainer
+from tests import tiny
+from tests.inspect import tpu_tasks
+
+each_bad_task = pytest.mark.parametrize("task_class", tpu_tasks.BAD, ids=lambda task_class: task_class.__name__)
+
+
+def builder(task_class, trainer_class=Trainer, **settings):
+  def build():
+    config = tiny.experiment_config(**settings)
+    seed_everything(tiny.SEED)
+    task = task_class(config.task)
+    optimizer = task.create_optimizer(config.trainer.optimizer_config, config.runtime)
+    return trainer_class(config, task, task.build_model(), optimizer)
+
+  return build
+
+
+def check(task_class, trainer_class=Trainer, **settings):
+  return check_tpu(builder(task_class, trainer_class, **settings))
+
+
+def bad_line(task_class):
+  """Returns the file and the number of the line that is marked in a task's source."""
+  lines, first = inspect.getsourcelines(task_class)
+  (number,) = [first + index for index, line in enumerate(lines) if line.rstrip().endswith("# BAD")]
+  return inspect.getsourcefile(task_class), number
+
+
+@pytest.fixture(autouse=True)
+def writer(tmp_path):
+  with tf.summary.create_file_writer(str(tmp_path)).as_default():
+    yield
+
+
+@each_bad_task
+def test_a_bad_task_is_told_its_line(task_class):
+  report = check(task_class)
+  assert not report.is_clean
+  assert {(f.kind, f.op) for f in report.findings} >= {tpu_tasks.BAD[task_class]}, str(report)
+  assert {(f.place.file, f.place.line) for f in report.findings} == {bad_line(task_class)}, str(report)
+  assert len(report.findings) == 1, str(report)
+
+
+@pytest.mark.parametrize("task_class", tpu_tasks.ACCEPTED_BY_XLA_ON_A_CPU, ids=lambda task_class: task_class.__name__)
+def test_the_walk_through_the_graph_finds_what_xla_on_a_cpu_accepts(task_class):
+  strategy = RecordingStrategy()
+  with strategy.scope():
+    trainer = builder(task_class)()
+  trainer.train_loop_begin()
+  steps = replica_steps(strategy, trainer.train_step, trainer.train_dataset)
+  steps += replica_steps(strategy, trainer.eval_step, trainer.eval_dataset)
+  assert [refusal(step) for step in steps] == [None, None]
+
+
+EMA = {"ema": EmaConfig(average_decay=0.9, dynamic_decay=True)}
+LAYERS = {"task": {"hidden": (4,), "dropout": 0.5, "batchnorm": True}}
+
+
+@pytest.mark.parametrize("settings", [{}, {"skip_nonfinite_updates": True}, {"recovery_learning_rate_factor": 0.5}])
+def test_batchnorm_dropout_averages_and_static_control_flow_pass(settings):
+  report = check(tpu_tasks.Everything, **EMA, **LAYERS, **settings)
+  assert report.is_clean, str(report)
+  assert report.compiled == ("training", "evaluation")
+  assert report.num_operations > 300
+  assert str(report).startswith("nothing found that a TPU would refuse")
+
+
+def test_what_stays_on_the_host_is_no_finding():
+  assert not check(tpu_tasks.NamesOnTheHost).is_clean
+  report = check(tpu_tasks.NamesOnTheHost, tpu_tasks.HostTrainer)
+  assert report.is_clean, str(report)
+  assert report.compiled == ("training", "evaluation")
+
+
+def test_summaries_of_the_training_step_pass_where_tensorflow_may_run_them_on_the_host():
+  assert check(tpu_tasks.Summary, allow_tpu_summary=True).is_clean
+
+
+def test_all_findings_come_at_once_with_what_to_do():
+  class Bad(tpu_tasks.Float64, tpu_tasks.NumpyFunction):
+    pass
+
+  report = check(Bad)
+  assert [finding.kind for finding in report.findings] == ["float64", "host callback"]
+  assert report.findings[0].steps == ("training", "evaluation")
+  assert report.findings[1].steps == ("evaluation",)
+  file, number = bad_line(tpu_tasks.NumpyFunction)
+  assert f"at {file}:{number}, in validation_step\n" in str(report)
+  assert "tf.numpy_function(np.max, [inputs[0]], tf.float32)}  # BAD\n" in str(report)
+  assert "instead: write it in TensorFlow operations, move it into the input pipeline" in str(report)
+  assert str(report).startswith("2 findings (")
+
+
+def test_the_batch_of_an_evaluation_has_a_fixed_size_though_the_set_does_not_divide():
+  strategy = RecordingStrategy()
+  with strategy.scope():
+    trainer = builder(tiny.TinyTask)()  # 20 examples, in batches of 6.
+  (step,) = replica_steps(strategy, trainer.eval_step, trainer.eval_dataset)
+  assert [spec.shape.as_list() for spec in argument_specs(step)] == [[6, 3], [6], [6]]
