@@ -8,3 +8,6 @@ EXPERIMENTS = {
   "digits/mlp": f"{_HERE}.digits.config:mlp",
   "fashion_mnist/cnn": f"{_HERE}.fashion_mnist.config:cnn",
 }
+
+FOR_TPU = frozenset({"digits/cnn", "digits/cnn_ema", "digits/mlp", "fashion_mnist/cnn"})
+"""Those that claim to run on a TPU: `--mode=check_tpu` finds nothing in them, which a test proves."""

@@ -22,12 +22,17 @@ F = TypeVar("F", bound=Factory)
 
 _MANIFEST = "official_trainer.experiments.manifest"
 _registered: dict[str, Factory] = {}
+_for_tpu: set[str] = set()
 
 
-def register_experiment(name: str) -> Callable[[F], F]:
+def register_experiment(name: str, *, for_tpu: bool = False) -> Callable[[F], F]:
   """Registers a function that returns an `ExperimentConfig` under a name.
 
   The module must be imported to take effect: name it with --experiment_module.
+
+  Args:
+    name: how --experiment calls it.
+    for_tpu: whether it claims to run on a TPU, so that `--mode=check_tpu` finds nothing in it.
 
   Raises:
     ConfigError: if another function has the name already.
@@ -40,6 +45,7 @@ def register_experiment(name: str) -> Callable[[F], F]:
     if name in _built_in():
       _refuse_duplicate(name, f"{_built_in()[name]} (built in)", factory)
     _registered[name] = factory
+    (_for_tpu.add if for_tpu else _for_tpu.discard)(name)
     return factory
 
   return decorate
@@ -72,6 +78,11 @@ def get_experiment(name: str, modules: Iterable[str] = ()) -> Factory:
 def list_experiments() -> list[str]:
   """Returns all names known so far, sorted. Imports no experiment."""
   return sorted({*_built_in(), *_registered})
+
+
+def list_experiments_for_tpu() -> list[str]:
+  """Returns the names known so far that claim to run on a TPU, sorted. Imports no experiment."""
+  return sorted({*importlib.import_module(_MANIFEST).FOR_TPU, *_for_tpu})
 
 
 def import_modules(modules: Iterable[str]) -> None:

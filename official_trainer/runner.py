@@ -74,7 +74,7 @@ class Runner:
     Args:
       loaded: the config, from `config.loading.load`.
       mode: one of config.checks.MODES.
-      model_dir: the run's folder. A run that was stopped goes on from it.
+      model_dir: the run's folder. A run that was stopped goes on from it. Empty for `check_tpu`.
       checkpoint: what to evaluate, or what a fresh run starts from; a prefix or a folder.
       allow_config_change: keys in which a run that is continued may differ from its last start.
       allow_checkpoint_mismatch: variables that may differ between the model and the checkpoint that is read.

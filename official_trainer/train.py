@@ -196,7 +196,7 @@ def _run(values: flags.FlagValues) -> int:
   runner = Runner(
     loaded,
     mode=values.mode,
-    model_dir=values.model_dir,
+    model_dir=values.model_dir or "",
     checkpoint=values.checkpoint,
     allow_config_change=values.allow_config_change,
     allow_checkpoint_mismatch=values.allow_checkpoint_mismatch,
@@ -232,11 +232,9 @@ def _load(values: flags.FlagValues) -> loading.LoadedExperiment:
   if not values.print_config:
     if values.mode is None:
       missing.append(Problem("--mode", f"must be given: one of {', '.join(checks.MODES)}."))
-    if not values.model_dir and values.mode == checks.CHECK_TPU:
-      pass  # Nothing is written, and nothing read.
-    elif not values.model_dir:
+    if not values.model_dir and values.mode != checks.CHECK_TPU:  # Which reads and writes nothing.
       missing.append(Problem("--model_dir", "must be given: the folder of the run, e.g. --model_dir=runs/digits."))
-    else:
+    elif values.model_dir:
       missing += checks.model_dir_problems(values.model_dir)
   try:
     loaded = loading.load(

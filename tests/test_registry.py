@@ -11,6 +11,7 @@ from official_trainer.errors import ConfigError
 @pytest.fixture(autouse=True)
 def no_leftovers(monkeypatch):
   monkeypatch.setattr(registry, "_registered", {})
+  monkeypatch.setattr(registry, "_for_tpu", set())
   monkeypatch.setattr(sys, "path", list(sys.path))
 
 
@@ -96,3 +97,15 @@ def test_an_error_inside_a_users_module_is_left_as_it_is(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
     registry.import_modules(["my_broken_module"])
+
+
+def test_an_experiment_says_itself_that_it_is_for_a_tpu():
+  def a():
+    return ExperimentConfig()
+
+  assert "digits/cnn" in registry.list_experiments_for_tpu()
+  registry.register_experiment("mine/a", for_tpu=True)(a)
+  assert "mine/a" in registry.list_experiments_for_tpu()
+  registry.register_experiment("mine/a")(a)
+  assert "mine/a" not in registry.list_experiments_for_tpu()
+  assert set(registry.list_experiments_for_tpu()) <= set(registry.list_experiments())

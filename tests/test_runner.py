@@ -317,3 +317,14 @@ def test_a_crash_bundle_that_cannot_be_read_is_no_obstacle_to_replaying_a_given_
   with pytest.raises(ConfigError, match="Give --replay_step instead"):
     Runner(loaded(*SHORT), mode="replay", model_dir=str(tmp_path)).replay()
   assert Runner(loaded(*SHORT), mode="replay", model_dir=str(tmp_path)).replay(2).step == 2
+
+
+def test_a_check_for_a_tpu_runs_no_step_and_writes_nothing(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  runner = Runner(loaded("trainer.train_steps=4"), mode="check_tpu", model_dir="")
+  report = runner.check_tpu()
+  assert report.is_clean, str(report)
+  assert report.compiled == ("training", "evaluation")
+  assert os.listdir(tmp_path) == []
+  with pytest.raises(ConfigError, match="check_tpu runs no step: call `check_tpu` instead of `run`"):
+    runner.run()

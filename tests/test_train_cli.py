@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 import types
+import typing
 
 import pytest
 from absl import flags
@@ -31,12 +32,19 @@ def runner(monkeypatch):
   """Puts a runner that only remembers in the place of the real one."""
   calls = []
 
+  class Report(typing.NamedTuple):
+    is_clean: bool
+
   class Runner:
     def __init__(self, loaded, **arguments):
       calls.append((loaded, arguments))
 
     def replay(self, step):
       return f"step {step} again"
+
+    def check_tpu(self):
+      clean = calls[-1][0].config.trainer.train_steps != 13
+      return Report(clean)
 
     def run(self):
       if calls[-1][1]["checkpoint"] == "diverge":
@@ -151,6 +159,19 @@ def test_a_replay_prints_what_the_step_did_with_the_config_of_the_folder(call, r
 def test_a_step_to_replay_is_for_the_mode_that_replays(call):
   code, _, err = call("--experiment=digits/mlp", "--mode=train", "--model_dir=x", "--replay_step=5")
   assert code == 2 and "--replay_step: is for --mode=replay." in err
+
+
+def test_a_check_for_a_tpu_needs_no_folder_and_its_code_says_what_was_found(call, runner):
+  arguments = ["--experiment=digits/mlp", "--mode=check_tpu", "--quiet"]
+  assert call(*arguments) == (0, "digits/mlp: Report(is_clean=True)\n", "")
+  assert runner[0][1]["model_dir"] == ""
+  assert call(*arguments, "--params_override=trainer.train_steps=13")[:2] == (2, "digits/mlp: Report(is_clean=False)\n")
+
+
+def test_steps_that_run_line_by_line_cannot_be_checked_for_a_tpu(call):
+  arguments = ["--experiment=digits/mlp", "--mode=check_tpu", "--params_override=runtime.run_eagerly=true"]
+  code, _, err = call(*arguments)
+  assert code == 2 and "runtime.run_eagerly: must be off to check for a TPU" in err
 
 
 def test_an_evaluation_prints_its_result_as_one_line_for_programs(call, runner):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
+import textwrap
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -12,12 +12,15 @@ import tensorflow as tf
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.errors import ConfigError
 
-LOCAL = "local"
-"""What `runtime.tpu` is on a TPU VM, whose chips are in the machine itself."""
-
 ANSWER_SECS = 10.0
 """How long an address may take to answer before it counts as not there."""
 
+# How a client of gRPC begins: the preface of HTTP/2, and settings that change nothing.
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+_FRAME_HEADER_BYTES = 9
+_SETTINGS = b"\x04"
+
+_REASON_CHARACTERS = 160
 _ADVICE = (
   "Give its name, its address (grpc://HOST:8470), or 'local' on a TPU VM, by --tpu or runtime.tpu.\n"
   "--mode=check_tpu looks without a TPU for what one would refuse."
@@ -31,7 +34,7 @@ def build_tpu_strategy(config: RuntimeConfig, *, answer_secs: float = ANSWER_SEC
   and each core is a replica.
 
   Args:
-    config: the runtime config. Without `tpu`, TensorFlow looks in the variables that a cloud sets (TPU_NAME and others).
+    config: the runtime config. Without `tpu`, TensorFlow looks in the variables that a cloud sets, such as TPU_NAME.
     answer_secs: how long each address, also that of a service that is asked for the name, may take to answer.
 
   Raises:
@@ -60,7 +63,7 @@ def _refused(name: str | None) -> Iterator[None]:
     raise
   except (ValueError, OSError, RuntimeError, IndexError, tf.errors.OpError) as error:
     reason = getattr(error, "message", None) or str(error)
-    first = next(iter(reason.splitlines()), "").strip() or type(error).__name__
+    first = textwrap.shorten(reason, _REASON_CHARACTERS, placeholder=" ...")
     what = f"no TPU at {name!r}" if name else "no TPU was named, and the environment names none"
     raise ConfigError.of("runtime.tpu", f"{what}: {type(error).__name__}: {first}\n{_ADVICE}") from error
 
@@ -77,13 +80,23 @@ def _bounded(secs: float) -> Iterator[None]:
 
 
 def _require_answers(addresses: list[str], secs: float) -> None:
-  """Connects to each address once, because TensorFlow would go on trying."""
+  """Greets each address once, because TensorFlow would wait for ever for one that does not answer.
+
+  Raises:
+    ConfigError: if an address is not there, or no gRPC server, which begins with its settings (RFC 9113, section 3.4).
+  """
   for address in addresses:
     host, _, port = address.rpartition(":")
     try:
-      socket.create_connection((host.strip("[]"), int(port)), timeout=secs).close()
+      with socket.create_connection((host.strip("[]"), int(port)), timeout=secs) as connection:
+        connection.sendall(_GREETING)
+        header = connection.recv(_FRAME_HEADER_BYTES, socket.MSG_WAITALL)
     except OSError as error:
-      reason = "no answer" if isinstance(error, TimeoutError) else os.strerror(error.errno or 0)
-      raise ConfigError.of(
-        "runtime.tpu", f"{address} does not answer within {secs:g} seconds ({reason}).\n{_ADVICE}"
-      ) from error
+      reason = f"nothing within {secs:g} seconds" if isinstance(error, TimeoutError) else error.strerror or str(error)
+      raise _unanswered(address, reason) from error
+    if header[3:4] != _SETTINGS:
+      raise _unanswered(address, "what answers is no gRPC server")
+
+
+def _unanswered(address: str, reason: str) -> ConfigError:
+  return ConfigError.of("runtime.tpu", f"no TPU answers at {address}: {reason}.\n{_ADVICE}")

@@ -13,7 +13,18 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 CONTROL_FLOW = frozenset({*_BRANCHES, *LOOPS, *_CALLS})
 
 # Their values are known once shapes are.
-_OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs"})
+_OF_SHAPES = frozenset(
+  {
+    "Shape",
+    "ShapeN",
+    "Size",
+    "Rank",
+    "VariableShape",
+    "BroadcastGradientArgs",
+    "TensorListLength",
+    "TensorListElementShape",
+  }
+)
 # Compilation for a device without text drops them, and with them what only they read.
 _DROPPED = frozenset({"Assert"})
 _DEEPEST = 200
@@ -147,6 +158,8 @@ def _is_fixed(tensor: tf.Tensor, scope: Scope, depth: int) -> bool:
   op = tensor.op
   if op.type == "Const" or op.type in _OF_SHAPES:
     return True
+  if tensor.dtype in (tf.resource, tf.variant) or (tensor.dtype.is_floating and tensor.shape.rank != 0):
+    return False  # Data: whoever computes a shape from it does not know it in advance.
   if op.type == "Placeholder":
     given = scope.operand(tensor)
     return given is not None and depth < _DEEPEST and _is_fixed(*given, depth + 1)
@@ -160,6 +173,4 @@ def _is_fixed(tensor: tf.Tensor, scope: Scope, depth: int) -> bool:
   # Reads of variables, random numbers and inputs of the pipeline have an input that is a resource, or none.
   if depth >= _DEEPEST or not op.inputs or op.op_def.is_stateful or op.type in _BRANCHES:
     return False
-  if tensor.dtype.is_floating and tensor.shape.rank != 0:
-    return False  # Data: whoever computes a shape from it does not know it in advance.
-  return all(part.dtype != tf.resource and _is_fixed(part, scope, depth + 1) for part in op.inputs)
+  return all(_is_fixed(part, scope, depth + 1) for part in op.inputs)

@@ -34,6 +34,8 @@ class RecordingStrategy(tf.distribute.OneDeviceStrategy):
   def __init__(self) -> None:
     super().__init__("CPU:0")
     self.steps: list[ReplicaStep] = []
+    # The sum over a TPU's cores makes gradients dense: its optimizers see no sparse ones.
+    self.extended._reduce_to = _dense  # noqa: SLF001  # The one place through which all sums of replicas go.
 
   def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
     """Traces `fn`, remembers it, and calls it. Other arguments as those of `tf.distribute.Strategy.run`."""
@@ -99,6 +101,11 @@ def refusal(step: ReplicaStep) -> Refusal | None:
     names = tuple(dict.fromkeys(name.rpartition("}}")[2] for name in _NODE.findall(text)))
     return Refusal(_ABOUT_GRAPH.sub("", text.splitlines()[0]).strip(" '"), names)
   return None
+
+
+def _dense(reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+  del reduce_op, destinations, options  # Of one replica.
+  return tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
 
 
 def _spec(leaf: Any) -> Any:
