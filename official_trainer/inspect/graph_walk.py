@@ -77,7 +77,7 @@ def walk(graph: tf.Graph) -> Iterator[Node]:
   """Yields the operations of a function's graph that have an effect or a reader, inner graphs after their call.
 
   Args:
-    graph: a FuncGraph, traced. What only feeds assertions is left out: compilers drop those.
+    graph: a FuncGraph, traced. What only an assertion's operation reads is left out: compilers drop those.
   """
   yield from _walk(Scope(graph), frozenset())
 

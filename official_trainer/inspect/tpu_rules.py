@@ -200,5 +200,7 @@ def _loses_dimension(node: Node) -> bool:
   given = [tensor for tensor in op.inputs if tensor.dtype not in (tf.resource, tf.variant)]
   if not all(tensor.shape.is_fully_defined() for tensor in given):
     return False  # It was lost before.
+  if op.type in _CONSTANTS and op.type != "StridedSlice":
+    return False  # What decides over its shape is fixed.
   sizes = [tensor for tensor in given if tensor.dtype.is_integer or tensor.shape.rank == 0]
   return not all(is_fixed(tensor, node.scope) for tensor in sizes)
