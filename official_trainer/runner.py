@@ -54,8 +54,11 @@ class Runner:
 
       seed, precision, devices -> strategy -> in its scope: task, model, optimizer, trainer -> Session
 
-  Users who build parts differently override one of the `build_` methods.
+  Users who build parts differently override one of the `build_` methods; those with a trainer of their own set
+  `trainer_class`.
   """
+
+  trainer_class: type[Trainer] = Trainer
 
   def __init__(
     self,
@@ -272,7 +275,7 @@ class Runner:
     config = self._loaded.config
     trains = self._mode in UPDATING_MODES
     model = require_keras_model(task.build_model(), task)
-    trainer = Trainer(
+    trainer = self.trainer_class(
       config,
       task,
       model,

@@ -147,8 +147,9 @@ def rules_of(node: Node) -> list[Rule]:
   rule = RULES.get(op.type)
   if op.type == "NonMaxSuppressionV4" and not op.get_attr("pad_to_max_output_size"):
     rule = SUPPRESSION
-  found = [rule] if rule else []
-  found += [TYPES[dtype] for dtype in _new_types(op) if dtype in TYPES and not (rule and dtype == tf.string)]
+  if rule:
+    return [rule]
+  found = [TYPES[dtype] for dtype in _new_types(op) if dtype in TYPES]
   if found:
     return list(dict.fromkeys(found))
   if op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds"):
