@@ -98,7 +98,7 @@ def refusal(step: ReplicaStep) -> Refusal | None:
     compiled.experimental_get_compiler_ir()(stage="optimized_hlo")
   except (ValueError, TypeError, tf.errors.OpError) as error:
     text = str(error)
-    names = tuple(dict.fromkeys(name.rpartition("}}")[2] for name in _NODE.findall(text)))
+    names = tuple(dict.fromkeys(_NODE.findall(text)))
     return Refusal(_ABOUT_GRAPH.sub("", text.splitlines()[0]).strip(" '"), names)
   return None
 

@@ -72,9 +72,7 @@ def check_tpu(build: Callable[[], Any]) -> TpuReport:
   with strategy.scope(), recorded_layers() as layers:
     trainer = build()
   check = _Check(trainer, strategy, layers)
-  # Where summaries are allowed, most steps are a program without them; TensorFlow runs the other one's on the host.
-  with tf.summary.record_if(not getattr(trainer.config.trainer, "allow_tpu_summary", False)):
-    check.look_at("training", trainer.train_step, check.train_dataset)
+  check.look_at("training", trainer.train_step, check.train_dataset)
   check.look_at("evaluation", trainer.eval_step, lambda: trainer.eval_dataset)
   return TpuReport(findings=merged(check.findings), num_operations=check.num_operations, compiled=tuple(check.compiled))
 

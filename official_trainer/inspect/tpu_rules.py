@@ -67,8 +67,7 @@ PRINT = CALLBACK._replace(
 SUMMARY = Rule(
   "summary",
   "it writes to a file from inside the step, where there are no files.",
-  "return the value as a metric from build_metrics. For the training step trainer.allow_tpu_summary=true lets"
-  " TensorFlow run such writes on the host, once for each inner loop.",
+  "return the value as a metric from build_metrics, or in the logs for aggregate_logs.",
 )
 STRING = Rule(
   "string",
