@@ -184,6 +184,8 @@ class Loop(orbit.Controller):
       elapsed = self._clock() - began
     waited = self._train_and_eval.data_wait.take()
     step = self._state.step
+    if self._stop is not None and self._compiled:
+      self._stop.pace(elapsed / max(step - start, 1))
     ended = step < goal and not self._is_stopping
     if ended and step == 0:
       raise ValueError(

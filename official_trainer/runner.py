@@ -120,7 +120,9 @@ class Runner:
     if cluster is not None and not cluster.is_chief and role is Role.TRAINER:
       self._console = Console(quiet=self._quiet, is_chief=False)
     with self._prepared(cluster) as (strategy, peers):
-      self._stop = StopRequest(any_process=peers.any, is_set_anywhere=peers.is_set_anywhere)
+      self._stop = StopRequest(
+        from_chief=peers.from_chief, any_process=peers.any, is_set_anywhere=peers.is_set_anywhere
+      )
       self._data_wait = DataWait()
       with (
         stop_on_signals(self._stop.set, grace_secs=runtime.grace_secs, last_words=self._last_words),

@@ -11,13 +11,13 @@ from official_trainer.errors import ExitCode, Preempted
 
 StepFn = Callable[[Any], None]
 
+# A question to all processes costs about a millisecond.
+_SECS_BETWEEN = 0.1
+_MOST_STEPS_BETWEEN = 100
+
 
 class EvaluationStopped(Exception):
   """Leaves an evaluation whose result nobody will wait for."""
-
-
-def _read(flag: tf.Variable) -> tf.Tensor:
-  return flag.read_value()
 
 
 class StopRequest:
@@ -25,24 +25,28 @@ class StopRequest:
 
   Make it outside of any strategy's scope, so that one host variable serves all replicas.
 
-  Processes that train together must stop at the same step, whoever was asked. They agree before each step of the
-  compiled loop and between inner loops (`agreed`).
+  Processes that train together must stop at the same step, whoever was asked. They agree in the compiled loop, about
+  every tenth of a second, and between inner loops (`agreed`).
   """
 
   def __init__(
     self,
     *,
+    from_chief: Callable[[int], int] = int,
     any_process: Callable[[bool], bool] = bool,
-    is_set_anywhere: Callable[[tf.Variable], tf.Tensor] = _read,
+    is_set_anywhere: Callable[[tf.Variable], tf.Tensor] | None = None,
   ):
     """Makes the variable.
 
     Args:
+      from_chief: returns the chief's number, whoever calls it; called by all processes, eagerly.
       any_process: says whether a flag is set in any process; called by all of them, eagerly.
-      is_set_anywhere: likewise of a bool variable, in a graph.
+      is_set_anywhere: likewise of a bool variable, in a graph. None for a process that trains alone.
     """
     with tf.device("CPU:0"):
       self.variable = tf.Variable(False, trainable=False, name="stop")
+      self._steps_between = tf.Variable(1, trainable=False, name="steps_between_questions")
+    self._from_chief = from_chief
     self._any_process = any_process
     self._is_set_anywhere = is_set_anywhere
     self._reason: str | None = None
@@ -70,6 +74,15 @@ class StopRequest:
       self._reason, self._code = reason, code
       self.variable.assign(True)
 
+  def pace(self, secs_a_step: float) -> None:
+    """Tells how long a step takes, so that processes ask each other often enough and not more. All of them call it.
+
+    The chief's number counts. Steps of a tenth of a second and more are short of nothing by asking in each.
+    """
+    if self._is_set_anywhere is not None:
+      wanted = min(max(1, int(_SECS_BETWEEN / max(secs_a_step, 1e-6))), _MOST_STEPS_BETWEEN)
+      self._steps_between.assign(self._from_chief(wanted))
+
   def watched_loop(self, step_fn: StepFn, *, in_graph: bool, as_function: bool) -> Callable[[Any, tf.Tensor], None]:
     """Returns a loop of `num_steps` calls of `step_fn(iterator)`, which ends early when a stop is asked for.
 
@@ -83,12 +96,24 @@ class StopRequest:
 
     def loop_fn(iterator: Any, num_steps: tf.Tensor) -> None:
       done = tf.constant(0)
-      while tf.logical_and(done < num_steps, tf.logical_not(self._is_set_anywhere(self.variable))):
+      while tf.logical_and(done < num_steps, tf.logical_not(self.variable)):
         # Without it the ops of the step would be named after the loop.
         with tf.name_scope(""):
           step_fn(iterator)
         done += 1
 
+    def agreeing_loop_fn(iterator: Any, num_steps: tf.Tensor) -> None:
+      done, is_last = tf.constant(0), tf.constant(False)
+      while tf.logical_and(done < num_steps, tf.logical_not(is_last)):
+        if done % self._steps_between == 0:
+          # Asked while the step computes, so that nobody waits for the answer: it counts after this step.
+          is_last = self._is_set_anywhere(self.variable)
+        with tf.name_scope(""):
+          step_fn(iterator)
+        done += 1
+
+    if self._is_set_anywhere is not None:
+      return tf.function(agreeing_loop_fn)
     return tf.function(loop_fn)
 
   def _python_loop(self, step_fn: StepFn) -> Callable[[Any, tf.Tensor], None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ class Peers(abc.ABC):
   num: int
   index: int
   names: tuple[str, ...]
+  # (bool host variable) -> bool scalar: whether it is set in any process. For cross-replica context, traced. None for a
+  # process alone.
+  is_set_anywhere: Callable[[tf.Variable], tf.Tensor] | None = None
 
   @property
   def name(self) -> str:
@@ -32,10 +35,6 @@ class Peers(abc.ABC):
   @abc.abstractmethod
   def gathered(self, values: Sequence[int]) -> np.ndarray:
     """Returns everybody's values, int64 [num, len(values)], by index. Runs eagerly."""
-
-  @abc.abstractmethod
-  def is_set_anywhere(self, flag: tf.Variable) -> tf.Tensor:
-    """Returns, bool scalar, whether a host variable is set in any process. Runs in cross-replica context, traced."""
 
   @abc.abstractmethod
   def results(self, value: Any) -> tuple[tf.Tensor, ...]:
@@ -79,9 +78,6 @@ class Alone(Peers):
 
   def gathered(self, values: Sequence[int]) -> np.ndarray:
     return np.asarray([values], np.int64)
-
-  def is_set_anywhere(self, flag: tf.Variable) -> tf.Tensor:
-    return flag.read_value()
 
   def results(self, value: Any) -> tuple[tf.Tensor, ...]:
     return tuple(self._strategy.experimental_local_results(value))

@@ -23,9 +23,6 @@ class Two(Peers):
   def gathered(self, values):
     return np.asarray([values, self._others(values)], np.int64)
 
-  def is_set_anywhere(self, flag):
-    raise NotImplementedError
-
   def results(self, value):
     raise NotImplementedError
 
