@@ -18,6 +18,7 @@ from official_trainer.data.config import DataConfig
 from official_trainer.data.indexed import Anchor, IndexedInput, evaluation_dataset
 from official_trainer.data.padding import Batch, pad_batches
 from official_trainer.data.pipeline import positioned
+from official_trainer.data.service import SERVED_BY_TASK, ServedInput, connect, pipeline_position, served_pipeline
 from official_trainer.data.share import Share
 from official_trainer.data.skipped import SkippedBatches
 from official_trainer.distribute.peers import build_peers
@@ -94,16 +95,16 @@ class _GlobalFeed(Feed):
 class IndexedFeed(_GlobalFeed):
   """Batches computed from (seed, step): exact and immediate at any step."""
 
-  position = "input position: computed from the step (exact)"
   endless = True
 
   def __init__(
     self,
     strategy: tf.distribute.Strategy,
-    indexed: IndexedInput,
+    indexed: IndexedInput | ServedInput,
     anchor: Callable[[], Anchor],
     skipped: Callable[[], SkippedBatches],
   ):
+    self.position, self.exact = indexed.position, indexed.exact
     super().__init__(strategy)
     self._indexed = indexed
     self._anchor = anchor
@@ -237,10 +238,13 @@ def train_feed(
     distribute: the trainer's `distribute_dataset`, for tasks of Model Garden.
 
   Raises:
-    ConfigError: if the batch size is missing, or paths name no file.
+    ConfigError: if the batch size is missing, paths name no file, or the tf.data service is of no use.
   """
   if not isinstance(task, Task):
     _require_divisible(params, "task.train_data", strategy.num_replicas_in_sync)
+    if getattr(params, "enable_tf_data_service", False):  # Their readers use it themselves, in no fixed order.
+      restarted = functools.partial(_distributed_from, strategy, distribute, task, params, seed)
+      return _inexact(DistributedFeed(lambda *_: restarted(0, SkippedBatches()), skipped), SERVED_BY_TASK)
     return DistributedFeed(functools.partial(_distributed_from, strategy, distribute, task, params, seed), skipped)
   params = _settled(params, seed, is_training=True)
   _require_files(params, "task.train_data")
@@ -250,6 +254,10 @@ def train_feed(
       raise ValueError("task.train_data.resume is 'index', but the task's build_source() gives no source.")
     build = functools.partial(_seeded, params.seed, task.build_inputs, params, _whole_input())
     _require_batch_size(params, "task.train_data")
+    if params.enable_tf_data_service:
+      _require_one_process(strategy)
+      served = served_pipeline(build, connect(params, "task.train_data"), params)
+      return _inexact(RestartingFeed(strategy, served, params.global_batch_size), pipeline_position(params))
     if params.resume == "none":
       return RestartingFeed(strategy, build, params.global_batch_size)
     return SkippingFeed(strategy, build, params.global_batch_size, skipped)
@@ -261,6 +269,10 @@ def train_feed(
     seed=params.seed,
     shuffle=params.shuffle is not False,
   )
+  if params.enable_tf_data_service:
+    indexed = ServedInput(indexed, connect(params, "task.train_data", source=source))
+    if not indexed.exact:
+      _require_one_process(strategy)
   return IndexedFeed(strategy, indexed, anchor, skipped)
 
 
@@ -279,6 +291,10 @@ def validation_feed(
     return DistributedFeed(distributed, SkippedBatches)
   _require_batch_size(params, "task.validation_data")
   params = _settled(params, seed, is_training=False)
+  if params.enable_tf_data_service:
+    raise ConfigError.of(
+      "task.validation_data.enable_tf_data_service", "must be false: an evaluation takes every example once, in order."
+    )
   _require_files(params, "task.validation_data")
   replicas = strategy.num_replicas_in_sync
   source = task.build_source(params)
@@ -309,16 +325,25 @@ def _settled(params: DataConfig, seed: int, *, is_training: bool) -> DataConfig:
 
 def _refuse_pipeline_settings(params: DataConfig, path: str) -> None:
   """Names settings of `tf.data` pipelines that a source has no use for."""
-  if params.enable_tf_data_service:
-    raise ConfigError.of(
-      f"{path}.enable_tf_data_service",
-      "excludes exact resume, and a source's batches are computed from the step. Leave it off, or give the task a"
-      " build_inputs() that uses the service and set resume=none.",
-    )
   default = DataConfig()
   idle = [name for name in _PIPELINE_SETTINGS if getattr(params, name) != getattr(default, name)]
   if idle:
     logging.warning("%s: %s have no effect on a source with access by index.", path, ", ".join(idle))
+
+
+def _inexact(feed: Feed, position: str) -> Feed:
+  """Says of a feed that something else decides its order."""
+  feed.position, feed.exact = position, False
+  return feed
+
+
+def _require_one_process(strategy: tf.distribute.Strategy) -> None:
+  if strategy.extended._in_multi_worker_mode():
+    raise ConfigError.of(
+      "task.train_data.enable_tf_data_service",
+      "gives batches in no fixed order, and so each of several processes that train together another global batch.\n"
+      "Leave it off, or give the task a build_source(), and the service one worker for each dispatcher.",
+    )
 
 
 def _is_endless(dataset: Any) -> bool:

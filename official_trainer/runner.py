@@ -21,6 +21,7 @@ from official_trainer.config import checks, drift, gin_bindings
 from official_trainer.config.checks import CHECK_TPU, EVALUATING_MODES, REPLAY, TRAINING_MODES, UPDATING_MODES
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import CrashBundle, newest_bundle
+from official_trainer.data.service_address import require_service
 from official_trainer.distribute.cluster import Cluster, Role
 from official_trainer.distribute.peers import Peers, build_peers
 from official_trainer.distribute.resolvers import find_cluster
@@ -191,6 +192,8 @@ class Runner:
     seed = settled_seed(runtime.seed if self._mode in UPDATING_MODES else None, self._model_dir)
     self._settle_seed(seed)
     before = self._refuse_drift() if self._mode in UPDATING_MODES else None
+    if self._mode in UPDATING_MODES:
+      require_service(self._loaded.config.task.train_data, "task.train_data")
     configure_devices(runtime)
     set_precision(runtime)
     strategy = build_strategy(runtime, cluster)

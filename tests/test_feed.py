@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_trainer import feed as feed_lib
 from official_trainer.data.config import DataConfig
 from official_trainer.data.indexed import Anchor
 from official_trainer.data.padding import Batch
@@ -106,8 +107,62 @@ def test_a_batch_size_is_required(task):
 def test_settings_without_effect_on_a_source_are_named(caplog):
   feed_of(cache=True, cycle_length=3)
   assert "task.train_data: cache, cycle_length have no effect" in caplog.text
-  with pytest.raises(ConfigError, match="enable_tf_data_service: excludes exact resume"):
-    feed_of(enable_tf_data_service=True)
+
+
+class Here:
+  """A service that makes the data in this process, and remembers whether its workers were to share the work."""
+
+  addresses = ("grpc://a:1", "grpc://b:2")
+
+  def __init__(self, is_ordered):
+    self.is_ordered = is_ordered
+    self.shared = []
+
+  def distribute(self, dataset, address, *, shares_work):
+    self.shared.append(shares_work)
+    return dataset
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_a_source_is_read_by_step_through_a_data_service_too(monkeypatch, is_ordered):
+  here = Here(is_ordered)
+  monkeypatch.setattr(feed_lib, "connect", lambda params, path, source: here)
+  feed = feed_of(enable_tf_data_service=True, global_batch_size=5)
+  assert isinstance(feed, IndexedFeed) and feed.exact is is_ordered and feed.endless
+  assert ("no fixed order" in feed.position) is not is_ordered
+  assert targets(feed.dataset(3), 7) == targets(feed_of(global_batch_size=5).dataset(3), 7)
+  assert here.shared == ([False, False] if is_ordered else [True])
+
+
+@pytest.mark.parametrize("settings", [{}, {"sharding": False}, {"apply_tf_data_service_before_batching": True}])
+def test_a_pipeline_through_a_data_service_keeps_no_position(monkeypatch, settings):
+  here = Here(is_ordered=False)
+  monkeypatch.setattr(feed_lib, "connect", lambda params, path: here)
+  feed = feed_of(small_tasks.PipelineRegression, enable_tf_data_service=True, **settings)
+  assert not feed.exact and "not kept, since a tf.data service" in feed.position
+  assert targets(feed.dataset(3)) == targets(feed_of(small_tasks.PipelineRegression).dataset(0))
+  assert here.shared == [settings.get("sharding", True)]
+
+
+def test_a_task_of_model_garden_that_reads_from_a_data_service_keeps_no_position():
+  from official.utils.testing import mock_task
+
+  feed = train_feed(
+    mock_task.MockTask(),
+    DataConfig(enable_tf_data_service=True),
+    strategy=small_tasks.strategy_of(1),
+    seed=1,
+    anchor=None,
+    skipped=lambda: NONE_SKIPPED,
+    distribute=lambda build, params: build,
+  )
+  assert not feed.exact and "the task reads from a tf.data service" in feed.position
+  assert feed.dataset(5) == feed.dataset(0)  # Nothing is skipped: what would come next is not what came before.
+
+
+def test_an_evaluation_through_a_data_service_is_refused():
+  with pytest.raises(ConfigError, match="validation_data.enable_tf_data_service: must be false: an evaluation takes"):
+    evaluation_of(enable_tf_data_service=True)
 
 
 @pytest.mark.parametrize("task", [small_tasks.Regression, small_tasks.PipelineRegression])

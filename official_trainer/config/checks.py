@@ -229,12 +229,30 @@ def _data(config: ExperimentConfig) -> Iterator[Problem]:
     if data.tfds_name and not data.tfds_split:
       message = f"must name a split of '{data.tfds_name}', e.g. 'train' or 'test'."
       yield Problem(f"task.{name}.tfds_split", message)
+    yield from _data_service(f"task.{name}", data)
   for first, end in config.task.train_data.skip_steps:
     if first >= end:
       yield Problem("task.train_data.skip_steps", f"needs first < end in each pair, got [{first}, {end}].")
   if config.task.validation_data.skip_steps:
     message = "has no effect: an evaluation takes every example once."
     yield Problem("task.validation_data.skip_steps", message)
+
+
+def _data_service(path: str, data: Any) -> Iterator[Problem]:
+  """Settings of a tf.data service that would do nothing, or lack another one."""
+  sharing = "enable_shared_tf_data_service_between_parallel_trainers"
+  if not data.enable_tf_data_service:
+    idle = ("tf_data_service_address", "tf_data_service_job_name", "trainer_id", sharing)
+    for name in (*idle, "apply_tf_data_service_before_batching"):
+      if getattr(data, name):
+        yield Problem(f"{path}.{name}", f"has no effect unless {path}.enable_tf_data_service is true.")
+    return
+  if getattr(data, sharing):
+    for name in ("tf_data_service_address", "tf_data_service_job_name", "trainer_id"):
+      if not getattr(data, name):
+        yield Problem(f"{path}.{name}", f"must be set where {path}.{sharing} is true.")
+  elif data.trainer_id:
+    yield Problem(f"{path}.trainer_id", f"has no effect unless {path}.{sharing} is true.")
 
 
 def _task(config: ExperimentConfig) -> Iterator[Problem]:

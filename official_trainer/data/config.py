@@ -45,13 +45,22 @@ class DataConfig:
   deterministic: bool | None = setting(
     None, "Whether `tf.data` must keep its order. None: tf.data's default, which keeps it."
   )
-  sharding: bool = setting(True, "Whether each input worker reads its own part of the files.")
+  sharding: bool = setting(
+    True,
+    "Whether each input worker reads its own part of the files. With a tf.data service: whether its workers share "
+    "the elements of a `tf.data` pipeline (dynamic sharding), so that each is given once; else each gives them all.",
+  )
   enable_tf_data_service: bool = setting(False, "Whether a tf.data service does the preprocessing.")
   tf_data_service_address: str | None = setting(
-    None, "Address of the service, e.g. 'grpc://data:5050'. Also set by --tf_data_service."
+    None,
+    "Address of the service's dispatcher, e.g. 'grpc://data:5050'; several separated by commas if each has one worker. "
+    "Also set by --tf_data_service. None: the run starts a service of its own on this machine.",
   )
   tf_data_service_job_name: str | None = setting(
     None, "Name of the service's job; data sets of one name share it. None: a job of its own."
+  )
+  num_tf_data_service_workers: Positive = setting(
+    1, "Processes that make the data where the run starts a tf.data service of its own."
   )
   tfds_data_dir: str = setting("", "Folder of prepared TFDS sets. Empty: TFDS's default folder.")
   tfds_as_supervised: bool = setting(

@@ -34,6 +34,10 @@ _MOST_BATCHES_A_CALL = 8
 class IndexedInput:
   """The training batches of a source, by step."""
 
+  # For the log, and for `trainer.exact_resume`.
+  position = "input position: computed from the step (exact)"
+  exact = True
+
   def __init__(
     self,
     source: RandomAccessSource,
@@ -76,8 +80,9 @@ class IndexedInput:
     multiple: int = 1,
     skipped: SkippedBatches = NONE_SKIPPED,
     share: Share = WHOLE,
+    stride: int = 1,
   ) -> tf.data.Dataset:
-    """Returns the batches of steps `start_step`, `start_step` + 1, ...
+    """Returns the batches of steps `start_step`, `start_step` + `stride`, ...
 
     Args:
       start_step: number of completed updates.
@@ -85,6 +90,7 @@ class IndexedInput:
       multiple: number of replicas. Batches that do not divide by it are padded, and masked.
       skipped: batches that are left out.
       share: the part of every batch that is made.
+      stride: steps from one batch to the next, where several share the work.
 
     Returns:
       A data set of `Batch`, with a static batch dimension. The mask is None if nothing is padded.
@@ -106,7 +112,7 @@ class IndexedInput:
 
     def batches(start: tf.Tensor, num: int) -> list[Batch]:
       rows = tf.minimum(tf.range(first_row, end_row, dtype=tf.int64), self._batch_size - 1)
-      numbers = start + tf.range(num, dtype=tf.int64)
+      numbers = (start + tf.range(num, dtype=tf.int64)) * stride
       if skipped.windows:
         numbers = skipped.batches_of(numbers + start_step) - first_batch
       positions = tf.reshape(first + numbers[:, tf.newaxis] * self._batch_size + rows, [num * size])
@@ -120,7 +126,7 @@ class IndexedInput:
       end = len(self._source) * self._num_epochs
       num_batches = max(0, end - first) // self._batch_size
     num_steps = num_batches - skipped.num_between(first_batch, first_batch + num_batches)
-    return _batches(batches, num_steps, _batches_a_call(self._source, size))
+    return _batches(batches, -(-num_steps // stride), _batches_a_call(self._source, size))
 
   def _indices(self, positions: tf.Tensor) -> tf.Tensor:
     """Returns the example, int64 [n], at each position of the stream."""

@@ -53,6 +53,22 @@ RULES = [
     "task.train_data.skip_steps",
   ),
   ({"task__validation_data": DataConfig(skip_steps=((0, 3),))}, "task.validation_data.skip_steps"),
+  ({"task__train_data": DataConfig(tf_data_service_address="a:1")}, "task.train_data.tf_data_service_address"),
+  (
+    {"task__train_data": DataConfig(enable_tf_data_service=True, trainer_id="a")},
+    "task.train_data.trainer_id",
+  ),
+  (
+    {
+      "task__train_data": DataConfig(
+        enable_tf_data_service=True,
+        enable_shared_tf_data_service_between_parallel_trainers=True,
+        tf_data_service_address="a:1",
+        trainer_id="a",
+      )
+    },
+    "task.train_data.tf_data_service_job_name",
+  ),
   ({"trainer__allow_tpu_summary": True}, "trainer.allow_tpu_summary"),
   ({"trainer__train_tf_function": False}, "trainer.train_tf_while_loop"),
   (
