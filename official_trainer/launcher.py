@@ -18,7 +18,7 @@ from types import FrameType
 from official_trainer import errors
 from official_trainer.processes.local_cluster import TRAINER, LocalCluster
 
-__all__ = ["LocalCluster", "console_main", "main"]
+__all__ = ["LocalCluster", "console_main", "help_text", "main", "parse"]
 
 
 def main(argv: Sequence[str], program: Sequence[str] = TRAINER) -> int:
@@ -31,14 +31,7 @@ def main(argv: Sequence[str], program: Sequence[str] = TRAINER) -> int:
   Returns:
     The exit code of the cluster, see `processes.verdict.exit_code`.
   """
-  argv = list(argv)
-  own, arguments = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
-  parser = _parser()
-  options = parser.parse_args(own)
-  if not arguments:
-    parser.error("the trainer's arguments must be given after `--`, e.g. -- --experiment=digits/cnn --mode=train")
-  if options.workers < 1 or options.ps < 0 or options.restarts < 0 or options.grace_secs <= 0:
-    parser.error("--workers must be at least 1, --ps and --restarts at least 0, --grace_secs above 0")
+  options, arguments = parse(argv)
   cluster = LocalCluster(
     workers=options.workers,
     ps=options.ps,
@@ -61,6 +54,24 @@ def main(argv: Sequence[str], program: Sequence[str] = TRAINER) -> int:
       cluster.start()
       code = cluster.wait()
   return signals.exit_code(code)
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+  """Returns this program's options, and the trainer's arguments. Exits with code 2 if the command line is wrong."""
+  argv = list(argv)
+  own, arguments = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
+  parser = _parser()
+  options = parser.parse_args(own)
+  if not arguments:
+    parser.error("the trainer's arguments must be given after `--`, e.g. -- --experiment=digits/cnn --mode=train")
+  if options.workers < 1 or options.ps < 0 or options.restarts < 0 or options.grace_secs <= 0:
+    parser.error("--workers must be at least 1, --ps and --restarts at least 0, --grace_secs above 0")
+  return options, arguments
+
+
+def help_text() -> str:
+  """Returns what --help prints."""
+  return _parser().format_help()
 
 
 def console_main() -> None:

@@ -71,8 +71,10 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 
 def trainings(page: Path) -> Iterator[list[str]]:
-  """Yields the arguments of each command that starts `official_trainer.train`."""
+  """Yields the arguments of each command that starts `official_trainer.train`, once or in several processes."""
   for words in commands(page):
+    if words[0] == "official-trainer-cluster":
+      yield words[words.index("--") + 1 :]
     if "official_trainer.train" in words:
       rest = words[words.index("official_trainer.train") + 1 :]
       yield rest[: rest.index("&&")] if "&&" in rest else rest

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from absl import flags
 
-from official_trainer import registry, train
+from official_trainer import launcher, registry, train
 from official_trainer.config import checks, hints, loading, reference
 from official_trainer.config.experiment import ExperimentConfig
 from tests.docs import pages
 
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w*)")
 KEY = re.compile(r"(?<![\w/.])((?:task|trainer|runtime)(?:\.\w+)+)(?![\w(:])")
-FLAGS_OF_OTHER_PROGRAMS = {"help", "logdir", "tensorflow"}
+FLAGS_OF_OTHER_PROGRAMS = {"help", "logdir", "signal", "tensorflow"}
 FILES = (".py", ".yaml", ".jsonl")
 
 every_page = pytest.mark.parametrize("page", pages.PAGES, ids=pages.name_of)
@@ -31,6 +31,10 @@ def our_flags() -> set[str]:
 def options_of_prepare() -> set[str]:
   # Read, not imported: the module is of a layer that may load TensorFlow.
   return set(FLAG.findall((pages.ROOT / "official_trainer/data/prepare.py").read_text("utf-8")))
+
+
+def options_of_launcher() -> set[str]:
+  return set(FLAG.findall(launcher.help_text()))
 
 
 def has_key(config: object, key: str) -> bool:
@@ -93,7 +97,7 @@ def test_every_page_of_the_documentation_can_be_reached_from_the_readme():
 
 @every_page
 def test_every_flag_that_is_mentioned_exists(page):
-  known = our_flags() | options_of_prepare() | FLAGS_OF_OTHER_PROGRAMS
+  known = our_flags() | options_of_prepare() | options_of_launcher() | FLAGS_OF_OTHER_PROGRAMS
   assert sorted(set(FLAG.findall(page.read_text("utf-8"))) - known) == []
 
 
@@ -139,6 +143,13 @@ def test_every_training_command_is_understood(page, reader, capsys):
       folder = reader / values.model_dir
       folder.mkdir(parents=True, exist_ok=True)
       (folder / "params.yaml").write_text(loaded.to_yaml(), "utf-8")
+
+
+@every_page
+def test_every_command_for_a_local_cluster_is_understood(page):
+  for words in pages.commands(page):
+    if words[0] == "official-trainer-cluster":
+      launcher.parse(words[1:])
 
 
 @every_page
