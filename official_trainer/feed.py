@@ -338,7 +338,7 @@ def _inexact(feed: Feed, position: str) -> Feed:
 
 
 def _require_one_process(strategy: tf.distribute.Strategy) -> None:
-  if strategy.extended._in_multi_worker_mode():
+  if build_peers(strategy).num > 1:
     raise ConfigError.of(
       "task.train_data.enable_tf_data_service",
       "gives batches in no fixed order, and so each of several processes that train together another global batch.\n"

@@ -1,3 +1,5 @@
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -142,6 +144,14 @@ def test_a_pipeline_through_a_data_service_keeps_no_position(monkeypatch, settin
   assert not feed.exact and "not kept, since a tf.data service" in feed.position
   assert targets(feed.dataset(3)) == targets(feed_of(small_tasks.PipelineRegression).dataset(0))
   assert here.shared == [settings.get("sharding", True)]
+
+
+@pytest.mark.parametrize("task", [small_tasks.Regression, small_tasks.PipelineRegression])
+def test_processes_that_train_together_take_no_batches_from_a_service_in_no_fixed_order(monkeypatch, task):
+  monkeypatch.setattr(feed_lib, "connect", lambda *args, **kwargs: Here(is_ordered=False))
+  monkeypatch.setattr(feed_lib, "build_peers", lambda strategy: types.SimpleNamespace(num=2, index=0))
+  with pytest.raises(ConfigError, match=r"(?s)enable_tf_data_service: gives batches in no fixed order.*build_source"):
+    feed_of(task, enable_tf_data_service=True)
 
 
 def test_a_task_of_model_garden_that_reads_from_a_data_service_keeps_no_position():

@@ -22,6 +22,7 @@ MODULES = [
   "official_trainer.registry",
   "official_trainer.testing",
   "official_trainer.train",
+  "official_trainer.launcher",
   "official_trainer.config.loading",
   "official_trainer.config.describe",
   "official_trainer.config.foreign",

@@ -1,8 +1,10 @@
 """A run whose batches other processes make is the run that makes them itself."""
 
+import os
+
 import pytest
 
-from tests import tiny
+from tests import network, tiny
 
 SERVICE = {"enable_tf_data_service": True, "num_tf_data_service_workers": 2}
 
@@ -14,8 +16,10 @@ def test_a_run_through_a_data_service_that_crashes_ends_with_the_bits_of_one_wit
     tiny.build(
       tmp_path / "served", train_data=SERVICE, exact_resume=True, session=tiny.interrupted_by(8), **tiny.EVERYTHING
     ).run()
-  resumed = tiny.build(tmp_path / "served", train_data=SERVICE, exact_resume=True, **tiny.EVERYTHING)
-  resumed.run()
+  with network.loopback_only(lambda: [os.getpid()]) as watch:
+    resumed = tiny.build(tmp_path / "served", train_data=SERVICE, exact_resume=True, **tiny.EVERYTHING)
+    resumed.run()
+  assert watch.local
   assert "resumed at step 6" in resumed.said
   assert "through a tf.data service (exact" in resumed.said
   tiny.assert_same_contents(tmp_path / "served/ckpt-13", tmp_path / "whole/ckpt-13")

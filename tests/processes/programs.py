@@ -33,12 +33,12 @@ def is_alive(pid: int) -> bool:
   return state not in "ZX"
 
 
-def wait_until(is_true: Callable[[], bool]) -> None:
+def wait_until(is_true: Callable[[], bool], limit_secs: float = LIMIT_SECS) -> None:
   """Waits for what other processes do; raises if it never comes."""
   began = time.monotonic()
   while not is_true():
-    if time.monotonic() - began > LIMIT_SECS:
-      raise TimeoutError(f"did not come true in {LIMIT_SECS} s")
+    if time.monotonic() - began > limit_secs:
+      raise TimeoutError(f"did not come true in {limit_secs:g} s")
     time.sleep(0.01)
 
 
