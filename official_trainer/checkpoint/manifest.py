@@ -57,6 +57,12 @@ def describe(prefix: str, step: int, facts: Mapping[str, Any]) -> str:
   return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
+def read(prefix: str) -> dict[str, Any]:
+  """Returns the manifest of `prefix`, whose files may be broken."""
+  with tf.io.gfile.GFile(manifest_path(prefix)) as file:
+    return dict(json.loads(file.read()))
+
+
 def verify(prefix: str) -> dict[str, Any]:
   """Reads the manifest of `prefix` and compares sizes and checksums of its files.
 
@@ -67,8 +73,7 @@ def verify(prefix: str) -> dict[str, Any]:
     BrokenCheckpoint: if the manifest cannot be read, or a file is missing, truncated or altered.
   """
   try:
-    with tf.io.gfile.GFile(manifest_path(prefix)) as file:
-      manifest = json.loads(file.read())
+    manifest = read(prefix)
     expected = {name: (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
   except (tf.errors.OpError, ValueError, KeyError, TypeError, AttributeError) as error:
     raise BrokenCheckpoint(f"{manifest_path(prefix)} cannot be read: {error}") from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -12,6 +13,7 @@ from official_trainer.checkpoint.locate import find_checkpoint, is_model_only, r
 from official_trainer.checkpoint.restoring import restore_exactly, restore_matching
 from official_trainer.checkpoint.store import CheckpointStore
 from official_trainer.errors import ConfigError, TrainingDiverged
+from official_trainer.run.elastic import change_of_replicas
 from official_trainer.trainer import Trainer
 
 UNUSED_BY_EVALUATION = ("optimizer",)
@@ -69,6 +71,7 @@ class Start:
     if step is not None:
       self._state.unpack()
       self._note(f"resumed at step {step} from {self._store.source}")
+      self._note_replicas(manifest.read(manifest.checkpoint_prefix(self._store.source, step)))
       return True
     if self._checkpoint is not None:
       prefix = self._load(self._checkpoint, "--checkpoint", unused_roots=())
@@ -81,6 +84,11 @@ class Start:
     else:
       self._trainer.initialize()
     return False
+
+  def _note_replicas(self, written: Mapping[str, Any]) -> None:
+    now = self._trainer.strategy.num_replicas_in_sync
+    if line := change_of_replicas(written.get("num_replicas", now), now, self._state.model):
+      self._note(line)
 
   def load_for_evaluation(self) -> None:
     """Loads the given checkpoint, or the folder's newest.
