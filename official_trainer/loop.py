@@ -249,27 +249,28 @@ class Loop(orbit.Controller):
       write_window(trainer.strategy, trainer.report_metrics, window, trainer.peers)
     trainer.keep_window(window is not None)
 
-  def _speed(self, steps: int, secs: float, waited: float, reports: bool) -> dict[str, float]:
-    """Returns steps per second, and the share of waiting for data, since the last report.
+  def _speed(self, steps: int, secs: float, waited: float | None, reports: bool) -> dict[str, float]:
+    """Returns steps per second, and the share of waiting for data where it is measured, since the last report.
 
     The first loop compiles and does not count.
     """
     if self._compiled:
-      self._waited(waited)
       self._pending_steps += steps
       self._pending_secs += secs
-      self._pending_wait += waited
+      if waited is not None:
+        self._waited(waited)
+        self._pending_wait = (self._pending_wait or 0.0) + waited
     if not reports or self._pending_secs <= 0:
       return {}
-    speed = {
-      "steps_per_second": self._pending_steps / self._pending_secs,
-      "data_wait_share": self._pending_wait / self._pending_secs,
-    }
+    speed = {"steps_per_second": self._pending_steps / self._pending_secs}
+    if self._pending_wait is not None:
+      speed["data_wait_share"] = self._pending_wait / self._pending_secs
     self._clear_speed()
     return speed
 
   def _clear_speed(self) -> None:
-    self._pending_steps, self._pending_secs, self._pending_wait = 0, 0.0, 0.0
+    self._pending_steps, self._pending_secs = 0, 0.0
+    self._pending_wait: float | None = None
 
   def _evaluate_once(self, steps: int) -> Mapping[str, Any]:
     began = self._clock()

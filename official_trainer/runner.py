@@ -38,7 +38,7 @@ from official_trainer.run_record import RunRecord, load_record, settled_seed
 from official_trainer.signals import stop_on_signals
 from official_trainer.stop import StopRequest
 from official_trainer.task import Task
-from official_trainer.timing.data_wait import DataWait
+from official_trainer.timing.data_wait import DataWait, NoDataWait, build_data_wait
 from official_trainer.timing.ledger import TimeLedger
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
@@ -97,7 +97,7 @@ class Runner:
     self._console = Console(quiet=quiet)
     self._ledger = TimeLedger(began=began)
     self._stop: StopRequest | None = None
-    self._data_wait: DataWait | None = None
+    self._data_wait: DataWait | NoDataWait | None = None
     self._best: BestCheckpoints | None = None
 
   def run(self) -> RunResult:
@@ -124,7 +124,7 @@ class Runner:
       self._stop = StopRequest(
         from_chief=peers.from_chief, any_process=peers.any, is_set_anywhere=peers.is_set_anywhere
       )
-      self._data_wait = DataWait()
+      self._data_wait = build_data_wait(runtime.deterministic_ops)
       with (
         stop_on_signals(self._stop.set, grace_secs=runtime.grace_secs, last_words=self._last_words),
         stop_on_notice(NOTICES[runtime.preemption_notice], self._stop.set),

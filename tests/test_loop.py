@@ -244,7 +244,7 @@ def test_speed_leaves_out_the_first_loop_and_evaluations():
   )
   loop.train_and_evaluate(train_steps=8, eval_interval=2)
   # Every interval of the clock is one second: two steps in each inner loop.
-  assert speeds == [{}, *[{"steps_per_second": 2.0, "data_wait_share": 0.0}] * 3]
+  assert speeds == [{}, *[{"steps_per_second": 2.0}] * 3]
 
 
 def test_waiting_for_data_is_reported_as_a_share_of_training_and_the_first_loop_does_not_count():

@@ -14,7 +14,8 @@ Strategy = Literal["off", "one_device", "mirrored", "multi_worker_mirrored", "tp
 class RuntimeConfig:
   """Devices, precision, compilation and the seed of a run. Read once, at the start.
 
-  `seed`, `grace_secs`, `preemption_notice`, `hang_secs`, `num_virtual_devices` and those that begin with `cluster_` are
+  `seed`, `grace_secs`, `preemption_notice`, `hang_secs`, `deterministic_ops`,
+  `num_virtual_devices` and those that begin with `cluster_` are
   additions to Model Garden's.
   """
 
@@ -73,6 +74,11 @@ class RuntimeConfig:
   run_eagerly: bool = setting(False, "Whether steps run line by line, for debugging. Slow.")
   batchnorm_spatial_persistent: bool = setting(
     False, "Whether cuDNN normalises batches in its faster mode, which may overflow in float16."
+  )
+  deterministic_ops: bool = setting(
+    False,
+    "Whether operations whose result depends on timing, as some on GPUs do, are replaced by slower ones that give the "
+    "same bits every time. Needed for exact resuming on GPUs; how long training waits for data is not measured then.",
   )
   tpu_enable_xla_dynamic_padder: bool | None = setting(
     None, "Whether XLA pads dynamic shapes on a TPU. None: XLA's default."

@@ -42,6 +42,8 @@ def configure_devices(config: RuntimeConfig) -> None:
   """
   tf.config.run_functions_eagerly(config.run_eagerly)
   os.environ.update(_variables_of(config))
+  if config.deterministic_ops:
+    tf.config.experimental.enable_op_determinism()
   if config.num_virtual_devices is None:
     return
   cpu = tf.config.list_physical_devices("CPU")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -40,10 +41,20 @@ class DataWait:
 
 
 class NoDataWait:
-  """The null object: nothing is measured."""
+  """The null object: nothing is measured, and nothing is told."""
 
   def timed(self, next_inputs: Callable[[], Any]) -> Any:
     return next_inputs()
 
-  def take(self) -> float:
-    return 0.0
+  def take(self) -> float | None:
+    return None
+
+
+def build_data_wait(deterministic_ops: bool) -> DataWait | NoDataWait:
+  """Returns what measures the wait, or nothing where TensorFlow refuses to read a clock.
+
+  Args:
+    deterministic_ops: `runtime.deterministic_ops`. The environment may ask for the same by TF_DETERMINISTIC_OPS.
+  """
+  asked = os.environ.get("TF_DETERMINISTIC_OPS", "").lower() in ("1", "true")
+  return NoDataWait() if deterministic_ops or asked else DataWait()

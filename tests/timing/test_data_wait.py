@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from official_trainer.timing.data_wait import DataWait, NoDataWait
+from official_trainer.timing.data_wait import DataWait, NoDataWait, build_data_wait
 
 
 def loop_over(dataset, wait, num_steps):
@@ -48,4 +48,12 @@ def test_a_real_pipeline_gives_what_it_gives_without_being_timed():
   wait = DataWait()
   assert loop_over(dataset, wait, 5) == loop_over(dataset, NoDataWait(), 5) == 10
   assert wait.take() > 0.0
-  assert NoDataWait().take() == 0.0
+  assert NoDataWait().take() is None
+
+
+def test_nothing_is_measured_where_no_clock_may_be_read(monkeypatch):
+  monkeypatch.delenv("TF_DETERMINISTIC_OPS", raising=False)
+  assert isinstance(build_data_wait(False), DataWait)
+  assert isinstance(build_data_wait(True), NoDataWait)
+  monkeypatch.setenv("TF_DETERMINISTIC_OPS", "1")
+  assert isinstance(build_data_wait(False), NoDataWait)
