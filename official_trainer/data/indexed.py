@@ -29,6 +29,9 @@ _INT64_MAX = 2**63 - 1
 _BYTES_A_CALL = 1 << 17
 _MOST_BATCHES_A_CALL = 8
 
+Window = tuple[int | tf.Tensor, int | tf.Tensor]
+"""(first, num): the number of the first batch, and how many there are."""
+
 
 class IndexedInput:
   """The training batches of a source, by step."""
@@ -69,7 +72,13 @@ class IndexedInput:
     self._augment_key = seeds_lib.stream_key(seed, "augment")
 
   def dataset(
-    self, start_step: int, anchor: Anchor, multiple: int = 1, skipped: SkippedBatches = NONE_SKIPPED
+    self,
+    start_step: int,
+    anchor: Anchor,
+    multiple: int = 1,
+    skipped: SkippedBatches = NONE_SKIPPED,
+    *,
+    window: Window | None = None,
   ) -> tf.data.Dataset:
     """Returns the batches of steps `start_step`, `start_step` + 1, ...
 
@@ -78,6 +87,7 @@ class IndexedInput:
       anchor: from the run's state; `Anchor.start(global_batch_size)` for a fresh run.
       multiple: number of replicas. Batches that do not divide by it are padded, and masked.
       skipped: batches that are left out.
+      window: (first, num) gives the batches of `num` steps from `start_step` + `first` on; None gives all.
 
     Returns:
       A data set of `Batch`, with a static batch dimension. The mask is None if nothing is padded.
@@ -112,7 +122,7 @@ class IndexedInput:
       end = len(self._source) * self._num_epochs
       num_batches = max(0, end - first) // self._batch_size
     num_steps = num_batches - skipped.num_between(first_batch, first_batch + num_batches)
-    return _batches(batches, num_steps, _batches_a_call(self._source, size))
+    return _batches(batches, window or (0, num_steps), _batches_a_call(self._source, size))
 
   def _indices(self, positions: tf.Tensor) -> tf.Tensor:
     """Returns the example, int64 [n], at each position of the stream."""
@@ -121,7 +131,9 @@ class IndexedInput:
     return positions % len(self._source)
 
 
-def evaluation_dataset(source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int) -> tf.data.Dataset:
+def evaluation_dataset(
+  source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int, window: Window | None = None
+) -> tf.data.Dataset:
   """Returns every example once, in order.
 
   Which examples share a batch does not depend on `multiple`.
@@ -131,6 +143,7 @@ def evaluation_dataset(source: RandomAccessSource, *, batch_size: int, multiple:
     batch_size: examples a batch, over all replicas.
     multiple: number of replicas.
     seed: for sources that augment their evaluation.
+    window: (first, num) gives `num` batches from batch `first` on, all of which exist; None gives all.
 
   Returns:
     A data set of `Batch` with static shapes [padded_batch, ...], padded_batch the smallest multiple
@@ -150,31 +163,30 @@ def evaluation_dataset(source: RandomAccessSource, *, batch_size: int, multiple:
     inputs = source.read(indices, seeds_lib.position_seeds(key, indices))
     return [Batch(inputs, tf.cast(rows < real, tf.float32) if has_padding else None)]
 
-  return _batches(batches, -(-num_examples // batch_size), 1)
+  return _batches(batches, window or (0, -(-num_examples // batch_size)), 1)
 
 
-def _batches(
-  batches: Callable[[tf.Tensor, int], list[Batch]], num_batches: int, batches_a_call: int
-) -> tf.data.Dataset:
+def _batches(batches: Callable[[tf.Tensor, int], list[Batch]], window: Window, batches_a_call: int) -> tf.data.Dataset:
   """Returns a data set of batches.
 
   Args:
     batches: (start, num) -> `num` batches, the first of them number `start`.
-    num_batches: how many there are in all.
+    window: the number of the first one, and how many there are.
     batches_a_call: `num` of each call.
   """
+  start, num_batches = window
   options = tf.data.Options()
   options.deterministic = True
   if batches_a_call == 1:
-    dataset = tf.data.Dataset.range(num_batches).map(
-      lambda start: batches(start, 1)[0], num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    dataset = tf.data.Dataset.range(start, start + num_batches).map(
+      lambda number: batches(number, 1)[0], num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
-  def stacked(start: tf.Tensor) -> Batch:
-    return tf.nest.map_structure(_stacked, *batches(start, batches_a_call))
+  def stacked(number: tf.Tensor) -> Batch:
+    return tf.nest.map_structure(_stacked, *batches(number, batches_a_call))
 
-  calls = tf.data.Dataset.range(0, num_batches, batches_a_call)
+  calls = tf.data.Dataset.range(start, start + num_batches, batches_a_call)
   dataset = calls.map(stacked, num_parallel_calls=2, deterministic=True)
   # Batches this small cost less than the autotuner that would watch over them.
   options.autotune.enabled = False

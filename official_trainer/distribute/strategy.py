@@ -10,6 +10,7 @@ import tf_keras
 
 from official_trainer.distribute.cluster import EVALUATOR, Cluster
 from official_trainer.distribute.config import RuntimeConfig
+from official_trainer.distribute.parameter_servers import build_parameter_server_strategy
 from official_trainer.distribute.workers import build_multi_worker_strategy
 from official_trainer.errors import ConfigError
 
@@ -111,10 +112,6 @@ def build_strategy(config: RuntimeConfig, cluster: Cluster | None = None) -> tf.
 
 def build_tpu_strategy(config: RuntimeConfig) -> tf.distribute.TPUStrategy:
   raise ConfigError.of("runtime.distribution_strategy", f"'tpu' is not supported yet, got tpu={config.tpu!r}.")
-
-
-def build_parameter_server_strategy(config: RuntimeConfig, cluster: Cluster) -> tf.distribute.Strategy:
-  raise ConfigError.of("runtime.distribution_strategy", f"'parameter_server' is not supported yet ({cluster.name}).")
 
 
 def _devices(config: RuntimeConfig) -> list[str]:
