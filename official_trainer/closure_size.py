@@ -17,6 +17,7 @@ class ClosureSize:
     configured: int | None,
     *,
     most: int,
+    num_workers: int,
     clock: Callable[[], float] = time.monotonic,
   ):
     """Stores its arguments.
@@ -24,9 +25,11 @@ class ClosureSize:
     Args:
       configured: `trainer.steps_per_closure`, or None.
       most: what a measurement may come to at most; at least 1 is used.
+      num_workers: how many workers there are.
       clock: returns seconds.
     """
     self._most = max(1, most)
+    self._num_workers = num_workers
     self._clock = clock
     self._steps = configured
     self._is_settled = configured is not None
@@ -56,7 +59,8 @@ class ClosureSize:
     size = 1
     while True:
       secs = []
-      for _ in range(2):  # The shorter one counts: a worker's first call prepares the function.
+      # The shortest counts: a worker's first call prepares the function, which may take seconds.
+      for _ in range(2 * self._num_workers if size == 1 else 2):
         began = self._clock()
         if not run(size):
           return

@@ -31,7 +31,7 @@ from official_trainer.metrics.compiled import has_metrics
 from official_trainer.requirements import require_asynchronous
 from official_trainer.stop import EvaluationStopped, StopRequest
 from official_trainer.timing.data_wait import DataWait, NoDataWait
-from official_trainer.worker_feed import SuppliedWorkerFeed, WorkerFeed
+from official_trainer.worker_feed import Given, SuppliedWorkerFeed, WorkerFeed
 
 # A call may outlive a stop by as much.
 _MOST_BATCHES_A_SHARD = 8
@@ -79,7 +79,10 @@ class OnWorkers(Execution):
     self._states: list[OwnVariable] = []
     self._step = own_variable(initial_value=tf.constant(0, tf.int64), trainable=False, name="global_step")
     self._size = ClosureSize(
-      options.steps_per_closure, most=options.steps_per_loop // (4 * pool.num_workers), clock=clock
+      options.steps_per_closure,
+      most=options.steps_per_loop // (4 * pool.num_workers),
+      num_workers=pool.num_workers,
+      clock=clock,
     )
     self._traced: tuple[Any, Hashable, Any] | None = None
 
@@ -170,20 +173,21 @@ class OnWorkers(Execution):
     begin: list[tf.Tensor],
   ) -> Trained:
     self._bind(self._train_sums, first, begin)
-    batches = feed.batches(iterator, first, num)
+    batches = feed.batches(iterator)
     done = tf.constant(0)
     if feed.endless:
       while done < num:
         with tf.name_scope(""):
-          train_step(batches)
+          # The number, and not the variable: batches are read ahead, beside the updates before theirs.
+          train_step(batches(first + tf.cast(done, tf.int64)))
         done += 1
     else:
       is_there = tf.constant(True)
       while is_there and done < num:
-        batch = batches.get_next_as_optional()
+        batch = batches(first).get_next_as_optional()
         is_there = batch.has_value()
         if is_there:
-          train_step(_Given(batch))
+          train_step(Given(batch.get_value))
           done += 1
     return Trained(num, done, self._train_sums.values())
 
@@ -222,9 +226,9 @@ class OnWorkers(Execution):
     self, eval_step: Callable[[Any], Any], feed: WorkerFeed, num: int, iterator: Any, first: tf.Tensor, step: tf.Tensor
   ) -> tuple[list[tf.Tensor], list[Any]]:
     self._bind(self._eval_sums, step, self._eval_sums.zeros())
-    batches = feed.batches(iterator, first, num)
-    traced_once = tf.function(lambda: eval_step(batches))
-    outputs = [traced_once() for _ in range(num)]
+    batches = feed.batches(iterator)
+    traced_once = tf.function(lambda batch: eval_step(Given(lambda: batch)))
+    outputs = [traced_once(next(batches(first + number))) for number in range(num)]
     return self._eval_sums.values(), outputs
 
   def _bind(self, sums: OwnVariables, step: tf.Tensor, begin: list[tf.Tensor]) -> None:
@@ -258,16 +262,6 @@ class _Stretch:
       return None
     self._next += num
     return self._next - num, num
-
-
-class _Given:
-  """An iterator whose next element is there already."""
-
-  def __init__(self, optional: Any):
-    self._optional = optional
-
-  def __next__(self) -> Any:
-    return self._optional.get_value()
 
 
 def build_execution(

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 import tf_keras
@@ -22,9 +22,11 @@ from official_trainer.config.checks import EVALUATING_MODES, REPLAY, TRAINING_MO
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import CrashBundle, newest_bundle
 from official_trainer.distribute.cluster import Cluster, Role
+from official_trainer.distribute.coordinator_note import noted_for_servers
 from official_trainer.distribute.peers import Peers, build_peers
 from official_trainer.distribute.resolvers import find_cluster
 from official_trainer.distribute.scratch import written_folder
+from official_trainer.distribute.server import serve
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost, Preempted
 from official_trainer.notices import NOTICES, stop_on_notice
@@ -112,7 +114,10 @@ class Runner:
       self._become_evaluator()
     if cluster is not None and not cluster.is_chief and role is Role.TRAINER:
       self._console = Console(quiet=True)
-    with self._prepared(cluster) as (strategy, peers):
+    if cluster is not None and role is Role.SERVER:
+      self._serve(cluster)
+    told = noted_for_servers(self._model_dir) if role is Role.COORDINATOR else contextlib.nullcontext()
+    with told, self._prepared(cluster) as (strategy, peers):
       self._stop = StopRequest(any_process=peers.any, is_set_anywhere=peers.is_set_anywhere)
       self._data_wait = DataWait()
       with (
@@ -123,6 +128,13 @@ class Runner:
           return self._run_session(strategy, peers)
         except (Preempted, PeerLost) as stopped:
           raise self._noted(stopped) from None
+
+  def _serve(self, cluster: Cluster) -> NoReturn:
+    """Computes for the coordinator, and ends the process when that has ended."""
+    configure_devices(self._loaded.config.runtime)
+    # The task's operations, which may be those of another library, must be known here as well.
+    resolve_task_class(self._loaded.config.task.task_class)
+    serve(self._loaded.config.runtime, cluster, self._model_dir)
 
   def _become_evaluator(self) -> None:
     """Evaluates what the others of a cluster save, whatever mode they run in."""
@@ -199,6 +211,9 @@ class Runner:
     config = self._loaded.config
     with strategy.scope():
       trainer = self.build_trainer(self.build_task())
+    record = load_record(self._written_dir)
+    if self._mode in TRAINING_MODES and record is not None:
+      trainer.execution.remember(record.steps_per_closure, self._note_steps_per_closure)
     session = Session(
       trainer=trainer,
       options=config.trainer,
@@ -219,6 +234,11 @@ class Runner:
       hang_secs=config.runtime.hang_secs,
     )
     return session.run()
+
+  def _note_steps_per_closure(self, steps: int) -> None:
+    """Records a measured choice: the next start uses it again."""
+    if (record := load_record(self._written_dir)) is not None:
+      dataclasses.replace(record, steps_per_closure=steps).save(self._written_dir)
 
   def _last_words(self) -> str:
     """Says what is left when a deadline ends the process."""

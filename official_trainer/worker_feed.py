@@ -14,7 +14,7 @@ from official_trainer import feed as feeds
 from official_trainer.config import foreign
 from official_trainer.data.anchor import Anchor
 from official_trainer.data.config import DataConfig
-from official_trainer.data.indexed import IndexedInput, evaluation_dataset
+from official_trainer.data.indexed import IndexedInput, evaluation_dataset, evaluation_reader
 from official_trainer.data.padding import Batch, pad_batches
 from official_trainer.data.skipped import SkippedBatches
 from official_trainer.data.source import RandomAccessSource
@@ -36,17 +36,28 @@ class WorkerFeed(Feed):
     return None
 
   @abc.abstractmethod
-  def batches(self, iterator: Any, first: tf.Tensor, num: int | tf.Tensor) -> Any:
-    """Returns an iterator over the batches of `num` steps from step `first` on, on the worker. Traced.
+  def batches(self, iterator: Any) -> Callable[[tf.Tensor], Any]:
+    """Returns what gives, for the number of a step or evaluation batch, an iterator that begins with its batch.
+
+    Runs on the worker, traced.
 
     Args:
       iterator: the worker's own iterator over a dataset that `dataset` returned.
-      first: int64 scalar.
-      num: int32 scalar.
     """
 
   def to_replicas(self, inputs: Any) -> Batch:
     return inputs
+
+
+class Given:
+  """An iterator with one element, which is made where it is asked for: a dataset costs more than most batches."""
+
+  def __init__(self, make: Callable[[], Any]):
+    self._make = make
+
+  def __next__(self) -> Any:
+    with tf.device("CPU:0"):
+      return self._make()
 
 
 class IndexedWorkerFeed(WorkerFeed):
@@ -79,10 +90,11 @@ class IndexedWorkerFeed(WorkerFeed):
     self._trace = (step, self._anchor(), self._skipped())
     return self._tensors
 
-  def batches(self, iterator: Any, first: tf.Tensor, num: int | tf.Tensor) -> Any:
+  def batches(self, iterator: Any) -> Callable[[tf.Tensor], Any]:
     start, anchor, skipped = self._trace
     indexed = _indexed(self._source.reading(next(iterator)), self._params)
-    return iter(indexed.dataset(start, anchor, skipped=skipped, window=(first - start, tf.cast(num, tf.int64))))
+    read = indexed.reader(start, anchor, skipped=skipped)
+    return lambda step: Given(lambda: read(step - start, 1)[0])
 
   def inputs_spec(self) -> Any:
     return _indexed(self._source, self._params).dataset(0, Anchor.start(self._params.global_batch_size)).element_spec[0]
@@ -120,9 +132,8 @@ class PipelineWorkerFeed(WorkerFeed):
     del step
     return self._dataset
 
-  def batches(self, iterator: Any, first: tf.Tensor, num: int | tf.Tensor) -> Any:
-    del first, num
-    return iterator
+  def batches(self, iterator: Any) -> Callable[[tf.Tensor], Any]:
+    return lambda step: iterator
 
   def to_replicas(self, inputs: Any) -> Batch:
     return inputs if self._has_masks else Batch(inputs, None)
@@ -145,9 +156,8 @@ class SuppliedWorkerFeed(WorkerFeed):
     del step
     return self._dataset
 
-  def batches(self, iterator: Any, first: tf.Tensor, num: int | tf.Tensor) -> Any:
-    del first, num
-    return iterator
+  def batches(self, iterator: Any) -> Callable[[tf.Tensor], Any]:
+    return lambda step: iterator
 
   def to_replicas(self, inputs: Any) -> Batch:
     return Batch(inputs, None)
@@ -172,15 +182,14 @@ class IndexedWorkerEvaluation(WorkerFeed):
     del step
     return self._tensors
 
-  def batches(self, iterator: Any, first: tf.Tensor, num: int | tf.Tensor) -> Any:
+  def batches(self, iterator: Any) -> Callable[[tf.Tensor], Any]:
     source = self._source.reading(next(iterator))
-    return iter(self._dataset(source, window=(first, tf.cast(num, tf.int64))))
+    read = evaluation_reader(source, batch_size=self._batch_size, multiple=1, seed=self._seed)
+    return lambda number: Given(lambda: read(number, 1)[0])
 
   def inputs_spec(self) -> Any:
-    return self._dataset(self._source).element_spec.inputs
-
-  def _dataset(self, source: RandomAccessSource, **window: Any) -> tf.data.Dataset:
-    return evaluation_dataset(source, batch_size=self._batch_size, multiple=1, seed=self._seed, **window)
+    dataset = evaluation_dataset(self._source, batch_size=self._batch_size, multiple=1, seed=self._seed)
+    return dataset.element_spec.inputs
 
 
 def train_feed(

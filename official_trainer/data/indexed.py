@@ -29,8 +29,8 @@ _INT64_MAX = 2**63 - 1
 _BYTES_A_CALL = 1 << 17
 _MOST_BATCHES_A_CALL = 8
 
-Window = tuple[int | tf.Tensor, int | tf.Tensor]
-"""(first, num): the number of the first batch, and how many there are."""
+Read = Callable[[tf.Tensor, int], list[Batch]]
+"""(first, num) -> the batches of number `first`, int64, and of those after it."""
 
 
 class IndexedInput:
@@ -72,13 +72,7 @@ class IndexedInput:
     self._augment_key = seeds_lib.stream_key(seed, "augment")
 
   def dataset(
-    self,
-    start_step: int,
-    anchor: Anchor,
-    multiple: int = 1,
-    skipped: SkippedBatches = NONE_SKIPPED,
-    *,
-    window: Window | None = None,
+    self, start_step: int, anchor: Anchor, multiple: int = 1, skipped: SkippedBatches = NONE_SKIPPED
   ) -> tf.data.Dataset:
     """Returns the batches of steps `start_step`, `start_step` + 1, ...
 
@@ -87,13 +81,27 @@ class IndexedInput:
       anchor: from the run's state; `Anchor.start(global_batch_size)` for a fresh run.
       multiple: number of replicas. Batches that do not divide by it are padded, and masked.
       skipped: batches that are left out.
-      window: (first, num) gives the batches of `num` steps from `start_step` + `first` on; None gives all.
 
     Returns:
       A data set of `Batch`, with a static batch dimension. The mask is None if nothing is padded.
 
     Raises:
       ValueError: the anchor is of another batch size, or after the batch of `start_step`.
+    """
+    first_batch = skipped.batch_of(start_step)
+    num_batches = (_INT64_MAX - anchor.position_at(first_batch)) // self._batch_size
+    if self._num_epochs is not None:
+      end = len(self._source) * self._num_epochs
+      num_batches = max(0, end - anchor.position_at(first_batch)) // self._batch_size
+    num_steps = num_batches - skipped.num_between(first_batch, first_batch + num_batches)
+    size = padded_size(self._batch_size, multiple)
+    read = self.reader(start_step, anchor, multiple, skipped)
+    return _batches(read, num_steps, _batches_a_call(self._source, size))
+
+  def reader(self, start_step: int, anchor: Anchor, multiple: int = 1, skipped: SkippedBatches = NONE_SKIPPED) -> Read:
+    """Returns what reads the batches of a number of steps, the first of them given as int64 from `start_step` on.
+
+    Arguments and errors as those of `dataset`.
     """
     if anchor.global_batch_size != self._batch_size:
       raise ValueError(
@@ -117,12 +125,7 @@ class IndexedInput:
       # Each batch is read by itself, so that it depends on its step and not on its neighbours.
       return [Batch(self._source.read(indices[i], seeds[i]), mask) for i in range(num)]
 
-    num_batches = (_INT64_MAX - first) // self._batch_size
-    if self._num_epochs is not None:
-      end = len(self._source) * self._num_epochs
-      num_batches = max(0, end - first) // self._batch_size
-    num_steps = num_batches - skipped.num_between(first_batch, first_batch + num_batches)
-    return _batches(batches, window or (0, num_steps), _batches_a_call(self._source, size))
+    return batches
 
   def _indices(self, positions: tf.Tensor) -> tf.Tensor:
     """Returns the example, int64 [n], at each position of the stream."""
@@ -131,9 +134,7 @@ class IndexedInput:
     return positions % len(self._source)
 
 
-def evaluation_dataset(
-  source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int, window: Window | None = None
-) -> tf.data.Dataset:
+def evaluation_dataset(source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int) -> tf.data.Dataset:
   """Returns every example once, in order.
 
   Which examples share a batch does not depend on `multiple`.
@@ -143,12 +144,17 @@ def evaluation_dataset(
     batch_size: examples a batch, over all replicas.
     multiple: number of replicas.
     seed: for sources that augment their evaluation.
-    window: (first, num) gives `num` batches from batch `first` on, all of which exist; None gives all.
 
   Returns:
     A data set of `Batch` with static shapes [padded_batch, ...], padded_batch the smallest multiple
     of `multiple` that holds `batch_size`. The mask is None if nothing is padded.
   """
+  read = evaluation_reader(source, batch_size=batch_size, multiple=multiple, seed=seed)
+  return _batches(read, -(-len(source) // batch_size), 1)
+
+
+def evaluation_reader(source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int) -> Read:
+  """Returns what reads one batch of an evaluation, by its number. Arguments as those of `evaluation_dataset`."""
   num_examples = len(source)
   size = padded_size(batch_size, multiple)
   key = seeds_lib.stream_key(seed, "evaluation")
@@ -163,30 +169,29 @@ def evaluation_dataset(
     inputs = source.read(indices, seeds_lib.position_seeds(key, indices))
     return [Batch(inputs, tf.cast(rows < real, tf.float32) if has_padding else None)]
 
-  return _batches(batches, window or (0, -(-num_examples // batch_size)), 1)
+  return batches
 
 
-def _batches(batches: Callable[[tf.Tensor, int], list[Batch]], window: Window, batches_a_call: int) -> tf.data.Dataset:
+def _batches(batches: Read, num_batches: int, batches_a_call: int) -> tf.data.Dataset:
   """Returns a data set of batches.
 
   Args:
     batches: (start, num) -> `num` batches, the first of them number `start`.
-    window: the number of the first one, and how many there are.
+    num_batches: how many there are in all.
     batches_a_call: `num` of each call.
   """
-  start, num_batches = window
   options = tf.data.Options()
   options.deterministic = True
   if batches_a_call == 1:
-    dataset = tf.data.Dataset.range(start, start + num_batches).map(
-      lambda number: batches(number, 1)[0], num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    dataset = tf.data.Dataset.range(num_batches).map(
+      lambda start: batches(start, 1)[0], num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
-  def stacked(number: tf.Tensor) -> Batch:
-    return tf.nest.map_structure(_stacked, *batches(number, batches_a_call))
+  def stacked(start: tf.Tensor) -> Batch:
+    return tf.nest.map_structure(_stacked, *batches(start, batches_a_call))
 
-  calls = tf.data.Dataset.range(start, start + num_batches, batches_a_call)
+  calls = tf.data.Dataset.range(0, num_batches, batches_a_call)
   dataset = calls.map(stacked, num_parallel_calls=2, deterministic=True)
   # Batches this small cost less than the autotuner that would watch over them.
   options.autotune.enabled = False

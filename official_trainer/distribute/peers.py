@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_trainer.distribute.cluster import Cluster, task_name
+from official_trainer.distribute.cluster import CHIEF, Cluster, task_name
 
 
 class Peers(abc.ABC):
@@ -17,6 +17,8 @@ class Peers(abc.ABC):
   num: int
   index: int
   names: tuple[str, ...]
+  # Whether the run needs processes that may be lost.
+  needs_others = True
 
   @property
   def name(self) -> str:
@@ -51,12 +53,20 @@ class Alone(Peers):
   num = 1
   index = 0
   names = ("this process",)
+  needs_others = False
 
   def gathered(self, values: Sequence[int]) -> np.ndarray:
     return np.asarray([values], np.int64)
 
   def is_set_anywhere(self, flag: tf.Variable) -> tf.Tensor:
     return flag.read_value()
+
+
+class Coordinator(Alone):
+  """The process that tells workers of parameter servers what to do: it alone trains, and needs them."""
+
+  names = (CHIEF,)
+  needs_others = True
 
 
 class Workers(Peers):
@@ -95,6 +105,8 @@ class Workers(Peers):
 
 def build_peers(strategy: tf.distribute.Strategy) -> Peers:
   """Returns the processes that train together under a strategy."""
+  if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+    return Coordinator()
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return Alone()
   if sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values())) < 2:
