@@ -14,7 +14,7 @@ import tf_keras
 
 from official_trainer import registry
 from official_trainer.atomic import write_text
-from official_trainer.checkpoint.best import BestCheckpoints, build_best_checkpoints
+from official_trainer.checkpoint.best import BestCheckpoints, best_metric_names, build_best_checkpoints
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config import checks, drift, gin_bindings
@@ -28,7 +28,7 @@ from official_trainer.distribute.resolvers import find_cluster
 from official_trainer.distribute.scratch import written_folder
 from official_trainer.distribute.server import serve
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
-from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost, Preempted
+from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost, Preempted, Problem
 from official_trainer.notices import NOTICES, stop_on_notice
 from official_trainer.random_state import seed_everything
 from official_trainer.run.replay import Replay, StepReport
@@ -138,8 +138,14 @@ class Runner:
 
   def _become_evaluator(self) -> None:
     """Evaluates what the others of a cluster save, whatever mode they run in."""
+    exports = bool(best_metric_names(self._loaded.config.trainer))
+    twice = exports and self._mode in TRAINING_MODES and self._mode in EVALUATING_MODES
     self._mode = "continuous_eval"
-    if problems := checks.problems(self._loaded.config, self._mode):
+    problems = checks.problems(self._loaded.config, self._mode)
+    if twice:
+      message = "evaluates in the training process, too: both would export the best weights. Use --mode=train."
+      problems = [*problems, Problem("--mode", message)]
+    if problems:
       raise ConfigError(problems, self._loaded.name)
 
   def replay(self, step: int | None = None) -> StepReport:
