@@ -126,6 +126,5 @@ def own_state(generators: Sequence[tf.random.Generator]) -> list[OwnVariable]:
   for generator in generators:
     state = own_variable(initial_value=generator.state.read_value(), trainable=False, name="StateVar")
     generator._state_var = state  # noqa: SLF001  # There is no public way to say where the state is.
-    generator._distribution_strategy = None  # noqa: SLF001  # It would look the state up among the strategy's.
     states.append(state)
   return states
