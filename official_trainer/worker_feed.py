@@ -24,6 +24,8 @@ from official_trainer.feed import EvaluationFeed, Feed, SuppliedFeed
 from official_trainer.task import Task
 
 _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+# A pipeline goes on between two calls.
+_BATCHES_AHEAD = 2
 _UNORDERED = "what an update sees of the others' differs from run to run"
 
 
@@ -124,7 +126,7 @@ class PipelineWorkerFeed(WorkerFeed):
 
     def unseeded() -> tf.data.Dataset:
       tf.random.set_seed(None)  # Of the function being traced: else all workers would shuffle alike.
-      return build()
+      return build().prefetch(_BATCHES_AHEAD)
 
     self._dataset = pool.per_worker(unseeded)
 

@@ -33,6 +33,10 @@ def options_of_prepare() -> set[str]:
   return set(FLAG.findall((pages.ROOT / "official_trainer/data/prepare.py").read_text("utf-8")))
 
 
+def options_of_cluster() -> set[str]:
+  return set(FLAG.findall((pages.ROOT / "official_trainer/launcher.py").read_text("utf-8")))
+
+
 def has_key(config: object, key: str) -> bool:
   """Whether a config has a setting, or a group of settings, of this dotted key."""
   kind: object = type(config)
@@ -93,7 +97,7 @@ def test_every_page_of_the_documentation_can_be_reached_from_the_readme():
 
 @every_page
 def test_every_flag_that_is_mentioned_exists(page):
-  known = our_flags() | options_of_prepare() | FLAGS_OF_OTHER_PROGRAMS
+  known = our_flags() | options_of_prepare() | options_of_cluster() | FLAGS_OF_OTHER_PROGRAMS
   assert sorted(set(FLAG.findall(page.read_text("utf-8"))) - known) == []
 
 
