@@ -56,6 +56,7 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(PY) benchmarks/step_overhead.py
+	$(PY) benchmarks/parameter_server.py
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

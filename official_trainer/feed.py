@@ -46,6 +46,8 @@ class Feed(abc.ABC):
   exact: bool
   # Whether the dataset made last is known to have no end.
   endless = False
+  # Whether evaluation batches are read by their number, on workers.
+  is_by_number = False
   # How many batches the dataset made last has, None where that is not known or there is no end.
   num_batches: int | None = None
   # Whether a dataset that starts at a later step makes what comes before it first, which may take long.
@@ -136,7 +138,7 @@ class SkippingFeed(_GlobalFeed):
 
   def dataset(self, step: int) -> tf.data.Dataset:
     dataset = positioned(self._build, step, self._skipped())
-    self.endless = _is_endless(dataset)
+    self.endless = is_endless(dataset)
     padded = pad_batches(dataset, batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
     return self._share.of(padded)
 
@@ -155,7 +157,7 @@ class RestartingFeed(_GlobalFeed):
   def dataset(self, step: int) -> tf.data.Dataset:
     del step
     dataset = self._build()
-    self.endless = _is_endless(dataset)
+    self.endless = is_endless(dataset)
     padded = pad_batches(dataset, batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
     return self._share.of(padded)
 
@@ -191,7 +193,7 @@ class DistributedFeed(Feed):
 
   def dataset(self, step: int) -> Any:
     dataset = self._distribute(step, self._skipped())
-    self.endless = _is_endless(dataset)
+    self.endless = is_endless(dataset)
     return dataset
 
   def to_replicas(self, inputs: Any) -> Batch:
@@ -206,7 +208,7 @@ class SuppliedFeed(Feed):
 
   def __init__(self, dataset: Any):
     self._dataset = dataset
-    self.endless = _is_endless(dataset)
+    self.endless = is_endless(dataset)
 
   def dataset(self, step: int) -> Any:
     del step
@@ -246,14 +248,14 @@ def train_feed(
       restarted = functools.partial(_distributed_from, strategy, distribute, task, params, seed)
       return _inexact(DistributedFeed(lambda *_: restarted(0, SkippedBatches()), skipped), SERVED_BY_TASK)
     return DistributedFeed(functools.partial(_distributed_from, strategy, distribute, task, params, seed), skipped)
-  params = _settled(params, seed, is_training=True)
-  _require_files(params, "task.train_data")
+  params = settled(params, seed, is_training=True)
+  require_files(params, "task.train_data")
   source = None if params.resume in ("skip", "none") else task.build_source(params)
   if source is None:
     if params.resume == "index":
       raise ValueError("task.train_data.resume is 'index', but the task's build_source() gives no source.")
-    build = functools.partial(_seeded, params.seed, task.build_inputs, params, _whole_input())
-    _require_batch_size(params, "task.train_data")
+    build = functools.partial(_seeded, params.seed, task.build_inputs, params, whole_input())
+    require_batch_size(params, "task.train_data")
     if params.enable_tf_data_service:
       _require_one_process(strategy)
       served = served_pipeline(build, connect(params, "task.train_data"), params)
@@ -261,7 +263,7 @@ def train_feed(
     if params.resume == "none":
       return RestartingFeed(strategy, build, params.global_batch_size)
     return SkippingFeed(strategy, build, params.global_batch_size, skipped)
-  _require_batch_size(params, "task.train_data")
+  require_batch_size(params, "task.train_data")
   _refuse_pipeline_settings(params, "task.train_data")
   indexed = IndexedInput(
     source,
@@ -289,13 +291,13 @@ def validation_feed(
     _require_divisible(params, "task.validation_data", strategy.num_replicas_in_sync)
     distributed = functools.partial(_distributed_from, strategy, distribute, task, params, seed)
     return DistributedFeed(distributed, SkippedBatches)
-  _require_batch_size(params, "task.validation_data")
-  params = _settled(params, seed, is_training=False)
+  require_batch_size(params, "task.validation_data")
+  params = settled(params, seed, is_training=False)
   if params.enable_tf_data_service:
     raise ConfigError.of(
       "task.validation_data.enable_tf_data_service", "must be false: an evaluation takes every example once, in order."
     )
-  _require_files(params, "task.validation_data")
+  require_files(params, "task.validation_data")
   replicas = strategy.num_replicas_in_sync
   source = task.build_source(params)
   if source is not None:
@@ -308,12 +310,12 @@ def validation_feed(
   return EvaluationFeed(
     strategy,
     lambda share: share.of(
-      pad_batches(task.build_inputs(params, _whole_input()), batch_size=params.global_batch_size, multiple=replicas)
+      pad_batches(task.build_inputs(params, whole_input()), batch_size=params.global_batch_size, multiple=replicas)
     ),
   )
 
 
-def _settled(params: DataConfig, seed: int, *, is_training: bool) -> DataConfig:
+def settled(params: DataConfig, seed: int, *, is_training: bool) -> DataConfig:
   """Fills in what the config left open: the run's seed, and what the data are for."""
   params = foreign.read(DataConfig, params)
   return dataclasses.replace(
@@ -346,7 +348,7 @@ def _require_one_process(strategy: tf.distribute.Strategy) -> None:
     )
 
 
-def _is_endless(dataset: Any) -> bool:
+def is_endless(dataset: Any) -> bool:
   """Says whether a dataset, distributed or not, or a structure of them, is known to have no end."""
   if not isinstance(dataset, (tf.data.Dataset, tf.distribute.DistributedDataset)):
     return False
@@ -360,12 +362,12 @@ def _seeded(seed: int, build: Callable[..., tf.data.Dataset], *args: Any) -> tf.
   return build(*args)
 
 
-def _whole_input() -> tf.distribute.InputContext:
+def whole_input() -> tf.distribute.InputContext:
   # One pipeline for the whole host: the per-replica size that a task asks of it is the global one.
   return tf.distribute.InputContext(num_input_pipelines=1, input_pipeline_id=0, num_replicas_in_sync=1)
 
 
-def _require_batch_size(params: Any, path: str) -> None:
+def require_batch_size(params: Any, path: str) -> None:
   if params.global_batch_size < 1:
     raise ConfigError.of(f"{path}.global_batch_size", f"must be at least 1, got {params.global_batch_size}.")
 
@@ -379,7 +381,7 @@ def _require_divisible(params: Any, path: str, num_replicas: int) -> None:
     )
 
 
-def _require_files(params: DataConfig, path: str) -> None:
+def require_files(params: DataConfig, path: str) -> None:
   """Refuses paths and patterns that name no file."""
   written = params.input_path
   named = {f".{name}": paths for name, paths in written.items()} if isinstance(written, dict) else {"": written}
@@ -404,6 +406,12 @@ def _names_a_file(pattern: str) -> bool:
     return True  # A scheme that TensorFlow does not know: the task may.
   except tf.errors.OpError:
     return False
+
+
+def build_alone(task: Any, params: Any) -> tf.data.Dataset:
+  """Returns the dataset of a task of Model Garden for one replica with an input pipeline of its own."""
+  takes_context = "input_context" in inspect.signature(task.build_inputs).parameters
+  return task.build_inputs(params, whole_input()) if takes_context else task.build_inputs(params)
 
 
 def _distributed_from(

@@ -67,11 +67,11 @@ class StepKeyedRandom:
       model: a built model.
       seed: the run's seed.
     """
-    self._generators = _generators_of(model)
-    self._keys = [_mix(seed, index) for index in range(len(self._generators))]
+    self.generators = _generators_of(model)
+    self._keys = [_mix(seed, index) for index in range(len(self.generators))]
 
   def __len__(self) -> int:
-    return len(self._generators)
+    return len(self.generators)
 
   def assign(self, step: tf.Tensor) -> None:
     """Sets every generator for this step. Runs in replica context, before anything is drawn.
@@ -83,7 +83,7 @@ class StepKeyedRandom:
       step: int64 scalar, number of completed updates.
     """
     replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
-    for generator, key in zip(self._generators, self._keys, strict=True):
+    for generator, key in zip(self.generators, self._keys, strict=True):
       replica_key = tf.constant(key, tf.int64) + replica * _REPLICA_STRIDE
       generator.state.assign(tf.stack([tf.constant(0, tf.int64), tf.cast(step, tf.int64), replica_key]))
 

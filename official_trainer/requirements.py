@@ -6,18 +6,49 @@ from typing import Any
 
 import tensorflow as tf
 
-from official_trainer.errors import ConfigError
+from official_trainer.config.trainer import TrainerConfig
+from official_trainer.distribute.config import RuntimeConfig
+from official_trainer.errors import ConfigError, Problem
 
 
-def require_supported(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-  """Returns the strategy.
+def require_asynchronous(strategy: tf.distribute.Strategy, trainer: TrainerConfig, runtime: RuntimeConfig) -> None:
+  """Checks that nothing is asked for which workers that train for themselves cannot do.
 
   Raises:
-    ConfigError: if training under it is not supported.
+    ConfigError: everything that is.
   """
-  if isinstance(strategy, tf.distribute.experimental.ParameterServerStrategy):
-    raise ConfigError.of("strategy", "parameter servers are not supported yet; use a synchronous strategy.")
-  return strategy
+  asked = {
+    "trainer.exact_resume": trainer.exact_resume and not trainer.serial_closures,
+    "trainer.skip_nonfinite_updates": trainer.skip_nonfinite_updates,
+    "trainer.train_tf_function": not trainer.train_tf_function,
+    "trainer.train_tf_while_loop": not trainer.train_tf_while_loop,
+    "runtime.run_eagerly": runtime.run_eagerly,
+    "runtime.enable_xla": runtime.enable_xla,
+  }
+  problems = [Problem(key, _WHY_NOT[key]) for key, is_asked in asked.items() if is_asked]
+  if strategy.num_replicas_in_sync > 1:
+    problems.append(
+      Problem(
+        "runtime.num_gpus",
+        f"each worker is one replica under parameter servers, but there are {strategy.num_replicas_in_sync} GPUs on"
+        " each: start one worker for each GPU, with CUDA_VISIBLE_DEVICES.",
+      )
+    )
+  if problems:
+    raise ConfigError(problems)
+
+
+_WHY_NOT = {
+  "trainer.exact_resume": "is refused under parameter servers, whose updates come in another order in every run. Set"
+  " trainer.serial_closures=true (for debugging), or use another strategy.",
+  "trainer.skip_nonfinite_updates": "is refused under parameter servers: a worker writes its update while others read."
+  " Use trainer.recovery_max_trials.",
+  "trainer.train_tf_function": "must be true under parameter servers: workers run compiled functions only.",
+  "trainer.train_tf_while_loop": "must be true under parameter servers: workers run compiled loops only.",
+  "runtime.run_eagerly": "must be false under parameter servers: workers run compiled functions only. Debug with"
+  " distribution_strategy=one_device.",
+  "runtime.enable_xla": "must be false under parameter servers: XLA cannot read variables of another process.",
+}
 
 
 def require_parts(config: Any, train_data: bool, validation_data: bool) -> None:

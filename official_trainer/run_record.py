@@ -48,11 +48,13 @@ class RunRecord:
   seed: the seed that everything random of this run comes from, in [0, 2**31).
   stopped_at: the step at which the run was stopped last by something that means to start it again, or None.
   recoveries: each time that the run diverged and went back, in order.
+  steps_per_closure: what was measured for workers of parameter servers, or None.
   """
 
   seed: int
   stopped_at: int | None = None
   recoveries: tuple[Recovery, ...] = ()
+  steps_per_closure: int | None = None
 
   def save(self, model_dir: str) -> None:
     content = {"format_version": _FORMAT_VERSION, **dataclasses.asdict(self)}
@@ -78,11 +80,12 @@ def load_record(model_dir: str | None) -> RunRecord | None:
     text = file.read()
   try:
     values = json.loads(text)
-    stopped_at = values.get("stopped_at")
+    stopped_at, steps_per_closure = values.get("stopped_at"), values.get("steps_per_closure")
     return RunRecord(
       seed=int(values["seed"]),
       stopped_at=None if stopped_at is None else int(stopped_at),
       recoveries=tuple(Recovery(**recovery) for recovery in values.get("recoveries", ())),
+      steps_per_closure=None if steps_per_closure is None else int(steps_per_closure),
     )
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise ConfigError.of(

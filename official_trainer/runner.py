@@ -7,14 +7,14 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 import tf_keras
 
 from official_trainer import registry
 from official_trainer.atomic import write_text
-from official_trainer.checkpoint.best import BestCheckpoints, build_best_checkpoints
+from official_trainer.checkpoint.best import BestCheckpoints, best_metric_names, build_best_checkpoints
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config import checks, drift, gin_bindings
@@ -23,11 +23,13 @@ from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import CrashBundle, newest_bundle
 from official_trainer.data.service_address import require_service
 from official_trainer.distribute.cluster import Cluster, Role
+from official_trainer.distribute.coordinator_note import noted_for_servers
 from official_trainer.distribute.peers import Peers, build_peers
 from official_trainer.distribute.resolvers import find_cluster
 from official_trainer.distribute.scratch import written_folder
+from official_trainer.distribute.server import serve
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
-from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost, Preempted
+from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost, Preempted, Problem
 from official_trainer.inspect.tpu_check import TpuReport, check_tpu
 from official_trainer.notices import NOTICES, stop_on_notice
 from official_trainer.random_state import draw_seed, seed_everything
@@ -120,7 +122,10 @@ class Runner:
       self._become_evaluator()
     if cluster is not None and not cluster.is_chief and role is Role.TRAINER:
       self._console = Console(quiet=self._quiet, is_chief=False)
-    with self._prepared(cluster) as (strategy, peers):
+    if cluster is not None and role is Role.SERVER:
+      self._serve(cluster)
+    told = noted_for_servers(self._model_dir) if role is Role.COORDINATOR else contextlib.nullcontext()
+    with told, self._prepared(cluster) as (strategy, peers):
       self._stop = StopRequest(
         from_chief=peers.from_chief, any_process=peers.any, is_set_anywhere=peers.is_set_anywhere
       )
@@ -134,10 +139,23 @@ class Runner:
         except (Preempted, PeerLost) as stopped:
           raise self._noted(stopped) from None
 
+  def _serve(self, cluster: Cluster) -> NoReturn:
+    """Computes for the coordinator, and ends the process when that has ended."""
+    configure_devices(self._loaded.config.runtime)
+    # The task's operations, which may be those of another library, must be known here as well.
+    resolve_task_class(self._loaded.config.task.task_class)
+    serve(self._loaded.config.runtime, cluster, self._model_dir)
+
   def _become_evaluator(self) -> None:
     """Evaluates what the others of a cluster save, whatever mode they run in."""
+    exports = bool(best_metric_names(self._loaded.config.trainer))
+    twice = exports and self._mode in TRAINING_MODES and self._mode in EVALUATING_MODES
     self._mode = "continuous_eval"
-    if problems := checks.problems(self._loaded.config, self._mode):
+    problems = checks.problems(self._loaded.config, self._mode)
+    if twice:
+      message = "evaluates in the training process, too: both would export the best weights. Use --mode=train."
+      problems = [*problems, Problem("--mode", message)]
+    if problems:
       raise ConfigError(problems, self._loaded.name)
 
   def replay(self, step: int | None = None) -> StepReport:
@@ -226,6 +244,9 @@ class Runner:
     config = self._loaded.config
     with strategy.scope():
       trainer = self.build_trainer(self.build_task())
+    record = load_record(self._written_dir)
+    if self._mode in TRAINING_MODES and record is not None:
+      trainer.execution.remember(record.steps_per_closure, self._note_steps_per_closure)
     session = Session(
       trainer=trainer,
       options=config.trainer,
@@ -245,6 +266,11 @@ class Runner:
       hang_secs=config.runtime.hang_secs,
     )
     return session.run()
+
+  def _note_steps_per_closure(self, steps: int) -> None:
+    """Records a measured choice: the next start uses it again."""
+    if (record := load_record(self._written_dir)) is not None:
+      dataclasses.replace(record, steps_per_closure=steps).save(self._written_dir)
 
   def _last_words(self) -> str:
     """Says what is left when a deadline ends the process."""

@@ -13,6 +13,7 @@ import tf_keras
 from absl import logging
 
 from official_trainer.checkpoint.best import best_so_far, names_of
+from official_trainer.closures import build_execution
 from official_trainer.config import foreign
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.anchor import Anchor
@@ -23,15 +24,16 @@ from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.distribute.peers import Peers, build_peers
 from official_trainer.distribute.replicas import average_statistics, replica_statistics, round_for_exact_mean
 from official_trainer.errors import ConfigError, Problem, gathered
-from official_trainer.feed import Feed, SuppliedFeed, train_feed, validation_feed
+from official_trainer.execution import Execution
+from official_trainer.feed import Feed, SuppliedFeed
 from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.optim.build import applied_learning_rate, build_slots
-from official_trainer.optim.ema import Ema, NoEma
+from official_trainer.optim.ema import build_ema
 from official_trainer.optim.foreign import without_averaging
 from official_trainer.optim.guard import NoGuard, UpdateGuard
 from official_trainer.optim.hyperparameters import Hyperparameters, NoHyperparameters
 from official_trainer.random_state import StepKeyedRandom, draw_seed, look_for_unsaved_randomness
-from official_trainer.requirements import require_enough, require_parts, require_supported, require_whole
+from official_trainer.requirements import require_enough, require_parts, require_whole
 from official_trainer.state import TrainState
 from official_trainer.step_loss import LoopLoss, add_loss, mask_argument
 from official_trainer.stop import StopRequest
@@ -97,7 +99,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
         than there are batches.
       ValueError: if two metrics have the same name.
     """
-    self._strategy = require_supported(tf.distribute.get_strategy())
+    self._strategy = tf.distribute.get_strategy()
     self._peers = build_peers(self._strategy)
     require_parts(config, train and train_dataset is None, evaluate and validation_dataset is None)
     self._config = config
@@ -108,36 +110,43 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     self._runtime = foreign.read(RuntimeConfig, getattr(config, "runtime", None))
     seed = self._runtime.seed if seed is None else seed
     self._seed = draw_seed() if seed is None else seed
-    self._stop = stop
-    self.data_wait = data_wait or NoDataWait()
-
+    self._run_options = run_options(self._runtime)
     optimizer, averaging = without_averaging(optimizer)
     self._optimizer = optimizer
-    global_step = orbit.utils.create_global_step()
+    self._execution = build_execution(
+      self._strategy, self._options, self._runtime, optimizer=optimizer, stop=stop, data_wait=data_wait
+    )
+    global_step = self._execution.counter(orbit.utils.create_global_step)
     if optimizer is not None:
       build_slots(optimizer, model)
     scales = self._options.recovery_learning_rate_factor < 1
     self._hyperparameters = NoHyperparameters() if optimizer is None else Hyperparameters(optimizer, scales=scales)
-    ema_settings = averaging or self._options.optimizer_config.ema
     self._state = TrainState(
       model=model,
       optimizer=optimizer,
-      ema=self._build_ema(ema_settings) if ema_settings else NoEma(),
+      ema=build_ema(
+        model,
+        averaging or self._options.optimizer_config.ema,
+        round_statistics=functools.partial(round_for_exact_mean, num_replicas=self._strategy.num_replicas_in_sync),
+      ),
       global_step=global_step,
       checkpoint_items=getattr(model, "checkpoint_items", None),
     )
     self._random = StepKeyedRandom(model, self._seed)
+    self._execution.own_generators(self._random.generators)
     self._statistics = replica_statistics(model.variables)
     guarded = optimizer is not None and self._options.skip_nonfinite_updates
     self._guard = UpdateGuard(optimizer, model) if guarded else NoGuard()
     self._keep_window = False
     self._skipped = SkippedBatches.of(getattr(getattr(config.task, "train_data", None), "skip_steps", ()))
 
-    self._train_loss = tf_keras.metrics.Mean("training_loss", dtype=tf.float32)
-    self._validation_loss = tf_keras.metrics.Mean("validation_loss", dtype=tf.float32)
-    self.eval_batches = tf.Variable(
-      0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, name="eval_batches"
-    )
+    with self._execution.train_sums():
+      self._train_loss = tf_keras.metrics.Mean("training_loss", dtype=tf.float32)
+    with self._execution.eval_sums():
+      self._validation_loss = tf_keras.metrics.Mean("validation_loss", dtype=tf.float32)
+      self.eval_batches = tf.Variable(
+        0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, name="eval_batches"
+      )
     self._train_metrics: list[tf_keras.metrics.Metric] = []
     self._validation_metrics: list[tf_keras.metrics.Metric] = []
     problems: list[Problem] = []
@@ -211,6 +220,15 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     self._checkpoint_exporter = exporter
 
   @property
+  def execution(self) -> Execution:
+    """How the steps are run."""
+    return self._execution
+
+  @property
+  def data_wait(self) -> DataWait | NoDataWait:
+    return self._execution.data_wait
+
+  @property
   def train_loss(self) -> tf_keras.metrics.Metric:
     return self._train_loss
 
@@ -271,8 +289,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
   @train_dataset.setter
   def train_dataset(self, dataset: Any) -> None:
-    self._train_input = SuppliedFeed(dataset)
-    self._train_dataset, self._train_iter = dataset, None
+    self._train_input = self._execution.supplied_feed(dataset)
+    self._train_dataset, self._train_iter = self._train_input.dataset(self._state.step), None
 
   @property
   def skipped_batches(self) -> SkippedBatches:
@@ -305,11 +323,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
   def create_train_loop_fn(self) -> Any:
     """Returns the loop over `train_step`, which ends early when a stop is asked for."""
-    if self._stop is None:
-      return super().create_train_loop_fn()
-    return self._stop.watched_loop(
-      self.train_step, in_graph=self._options.train_tf_while_loop, as_function=self._options.train_tf_function
-    )
+    return self._execution.train_loop(self.train_step, lambda: self._train_input, super().create_train_loop_fn)
 
   def train_step(self, iterator: Any) -> None:
     """Does one update. Runs in cross-replica context, traced."""
@@ -359,10 +373,9 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
   def create_eval_loop_fn(self, has_state: bool) -> Any:
     """Returns the loop over `eval_step`; one that runs in Python is left when a stop is asked for."""
-    loop_fn = super().create_eval_loop_fn(has_state)
-    if self._stop is None or self._options.eval_tf_while_loop:
-      return loop_fn
-    return self._stop.watched_evaluation(loop_fn)
+    return self._execution.eval_loop(
+      self.eval_step, self._validation_input, functools.partial(super().create_eval_loop_fn, has_state)
+    )
 
   def eval_begin(self) -> None:
     """Resets the metrics. Runs eagerly."""
@@ -381,7 +394,8 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
   def eval_step(self, iterator: Any) -> dict[str, Any]:
     """Evaluates one batch. Runs in cross-replica context, traced."""
     inputs, passthrough_logs = self.next_eval_inputs(iterator)
-    outputs = self.strategy.run(self._replica_eval_step, args=(self._validation_input.to_replicas(inputs),))
+    batch = self._validation_input.to_replicas(inputs)
+    outputs = self.strategy.run(self._replica_eval_step, args=(batch,), options=self._run_options)
     with self._validation_input.awaited(inputs):
       self.eval_batches.assign_add(1)
     logs = tf.nest.map_structure(self._peers.results, outputs)
@@ -427,41 +441,28 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
   # ---- Construction -------------------------------------------------------------------------------------------------
 
-  def _build_ema(self, settings: Any) -> Ema:
-    weights = self.model.trainable_variables if settings.trainable_weights_only else self.model.variables
-    return Ema(
-      weights,
-      average_decay=settings.average_decay,
-      start_step=settings.start_step,
-      dynamic_decay=settings.dynamic_decay,
-      round_statistics=functools.partial(round_for_exact_mean, num_replicas=self._strategy.num_replicas_in_sync),
-    )
-
   def _anchor(self) -> Anchor:
     next_batch = self._skipped.batch_of(self._state.step)
     return self._state.anchor(self.config.task.train_data.global_batch_size, next_batch)
 
   def _init_training(self, dataset: Any) -> None:
-    if dataset is not None:
-      self._train_input: Feed = SuppliedFeed(dataset)
-    else:
-      self._train_input = train_feed(
-        self.task,
-        self.config.task.train_data,
-        strategy=self._strategy,
-        seed=self._seed,
-        anchor=self._anchor,
-        skipped=lambda: self._skipped,
-        distribute=self.distribute_dataset,
-      )
+    supplied = None if dataset is None else self._execution.supplied_feed(dataset)
+    self._train_input: Feed = supplied or self._execution.train_feed(
+      self.task,
+      self.config.task.train_data,
+      seed=self._seed,
+      anchor=self._anchor,
+      skipped=lambda: self._skipped,
+      distribute=self.distribute_dataset,
+    )
     if self._options.exact_resume and not self._train_input.exact:
       raise ValueError(f"trainer.exact_resume is set, but {self._train_input.position}.")
-    self._train_metrics = joint_metrics(
-      self.task.build_metrics(training=True), self.model, self._train_input.inputs_spec, self._train_loss
-    )
+    with self._execution.train_sums():
+      self._train_metrics = joint_metrics(
+        self.task.build_metrics(training=True), self.model, self._train_input.inputs_spec, self._train_loss
+      )
     self._next_input_step: int | None = 0
     self._loop_loss = LoopLoss(self._train_loss)
-    self._run_options = run_options(self._runtime)
     self._task_train_step = compiled_step(self.task.train_step, self._runtime, self._strategy)
     orbit.StandardTrainer.__init__(
       self,
@@ -475,26 +476,25 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
 
   def _init_evaluation(self, dataset: Any) -> None:
     self._is_rehearsal = False
-    if dataset is not None:
-      self._validation_input: Feed = SuppliedFeed(dataset)
-    else:
-      self._validation_input = validation_feed(
-        self.task,
-        self.config.task.validation_data,
-        strategy=self._strategy,
-        seed=self._seed,
-        distribute=self.distribute_dataset,
-      )
+    supplied = None if dataset is None else SuppliedFeed(dataset)
+    self._validation_input: Feed = supplied or self._execution.validation_feed(
+      self.task,
+      self.config.task.validation_data,
+      model=self.model,
+      seed=self._seed,
+      distribute=self.distribute_dataset,
+    )
     evaluated = self._validation_input.dataset(0)
     require_enough(self._validation_input.num_batches, self._options.validation_steps)
-    self._validation_metrics = joint_metrics(
-      self.task.build_metrics(training=False), self.model, self._validation_input.inputs_spec, self._validation_loss
-    )
+    with self._execution.eval_sums():
+      self._validation_metrics = joint_metrics(
+        self.task.build_metrics(training=False), self.model, self._validation_input.inputs_spec, self._validation_loss
+      )
     orbit.StandardEvaluator.__init__(
       self,
       evaluated,
       options=orbit.StandardEvaluatorOptions(
         use_tf_function=self._options.eval_tf_function,
-        use_tf_while_loop=self._options.eval_tf_while_loop,
+        use_tf_while_loop=self._execution.evaluates_in_graph,
       ),
     )

@@ -3,23 +3,30 @@ import types
 import pytest
 import tensorflow as tf
 
+from official_trainer.config.trainer import TrainerConfig
+from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.errors import ConfigError
-from official_trainer.requirements import require_parts, require_supported, require_whole
+from official_trainer.requirements import require_asynchronous, require_parts, require_whole
 from tests import small_tasks
 
 
-def test_parameter_servers_are_refused():
-  class Server(tf.distribute.experimental.ParameterServerStrategy):
-    def __init__(self):
-      pass
+def test_what_workers_for_themselves_cannot_do_is_refused_all_at_once():
+  trainer = TrainerConfig(exact_resume=True, skip_nonfinite_updates=True, train_tf_while_loop=False)
+  with pytest.raises(ConfigError) as raised:
+    require_asynchronous(types.SimpleNamespace(num_replicas_in_sync=2), trainer, RuntimeConfig(enable_xla=True))
+  assert [problem.path for problem in raised.value.problems] == [
+    "trainer.exact_resume",
+    "trainer.skip_nonfinite_updates",
+    "trainer.train_tf_while_loop",
+    "runtime.enable_xla",
+    "runtime.num_gpus",
+  ]
+  assert "trainer.serial_closures=true" in str(raised.value)
 
-  with pytest.raises(ConfigError, match="parameter servers are not supported yet"):
-    require_supported(Server())
 
-
-def test_any_other_strategy_is_returned():
-  strategy = tf.distribute.get_strategy()
-  assert require_supported(strategy) is strategy
+def test_one_worker_at_a_time_resumes_exactly():
+  trainer = TrainerConfig(exact_resume=True, serial_closures=True)
+  require_asynchronous(types.SimpleNamespace(num_replicas_in_sync=1), trainer, RuntimeConfig())
 
 
 def test_missing_parts_of_a_config_are_named():

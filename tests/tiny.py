@@ -198,6 +198,7 @@ def build(
   seed: int = SEED,
   session: dict | None = None,
   stop: StopRequest | None = None,
+  strategy: tf.distribute.Strategy | None = None,
   **trainer: Any,
 ) -> Built:
   """Builds a session in `folder` as the runner does.
@@ -211,6 +212,7 @@ def build(
     seed: the run's seed.
     session: further arguments of Session.
     stop: watched by the trainer and the loop.
+    strategy: None for one device.
     **trainer: fields of TrainerConfig; `ema` is the EmaConfig.
   """
   folder = str(folder)
@@ -218,7 +220,7 @@ def build(
   seed_everything(seed)
   trains = mode in TRAINING_MODES
   data_wait, best = DataWait(), None
-  with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+  with (strategy or tf.distribute.OneDeviceStrategy("CPU:0")).scope():
     tiny_task = task_class(config.task)
     built = Trainer(
       config,

@@ -61,7 +61,9 @@ class BestFolder:
     prefix = os.path.join(self._path, file)
     with writing(prefix):
       tf.io.gfile.makedirs(self._path)
-      tf.train.Checkpoint(model=model).write(prefix)
+      # Whoever saves writes: parameter servers need not see the folder.
+      options = tf.train.CheckpointOptions(experimental_io_device="/device:CPU:0")
+      tf.train.Checkpoint(model=model).write(prefix, options=options)
 
   def write_record(self, record: Record) -> None:
     """Makes the weights that `record` names those that count, by rename."""

@@ -99,6 +99,8 @@ class CheckpointStore:
     prefix = manifest.checkpoint_prefix(self._directory, step)
     options = tf.train.CheckpointOptions(
       enable_async=self._asynchronous,
+      # Whoever saves writes: parameter servers need not see the folder.
+      experimental_io_device="/device:CPU:0",
       experimental_write_callbacks=[functools.partial(self._commit, step)],
     )
     # What an asynchronous save raises now is the error of the one before.

@@ -43,8 +43,8 @@ class TrainerConfig:
 
   A step is one completed update. All intervals are counted in steps and lie on an absolute grid:
   a resumed run acts at the same steps as an uninterrupted one. `best_checkpoints`,
-  `checkpoints_at`, `async_checkpoint`, `exact_resume`, `recovery_learning_rate_factor` and
-  `skip_nonfinite_updates` are additions to Model Garden's fields.
+  `checkpoints_at`, `async_checkpoint`, `exact_resume`, `recovery_learning_rate_factor`,
+  `skip_nonfinite_updates`, `steps_per_closure` and `serial_closures` are additions to Model Garden's fields.
   """
 
   optimizer_config: OptimizationConfig = setting(
@@ -111,4 +111,14 @@ class TrainerConfig:
     (), "Exact steps at which a checkpoint is saved and kept for good, besides the regular ones."
   )
   async_checkpoint: bool = setting(True, "Whether checkpoints are written while training goes on.")
+  steps_per_closure: Positive | None = setting(
+    None,
+    "Steps that a worker of parameter servers does in one call. A stop waits for calls to end, and a lost worker costs "
+    "the calls it was at. None: as many as take a tenth of a second, measured once and recorded in the run.",
+  )
+  serial_closures: bool = setting(
+    False,
+    "Whether workers of parameter servers work one at a time, for debugging: slow, and exact where the input is "
+    "computed from the step.",
+  )
   exact_resume: bool = setting(False, "Whether what cannot be resumed bit for bit is refused instead of warned about.")

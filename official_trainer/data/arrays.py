@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -49,6 +50,15 @@ class ArraySource(RandomAccessSource):
   def read(self, indices: tf.Tensor, seeds: tf.Tensor) -> Structure:
     del seeds
     return tf.nest.map_structure(lambda tensor: tf.gather(tensor, indices), self._tensors)
+
+  def tensors(self) -> tuple[tf.Tensor, ...]:
+    return tuple(tf.nest.flatten(self._tensors))
+
+  def reading(self, tensors: Any) -> ArraySource:
+    copy = object.__new__(ArraySource)
+    copy._num_examples = self._num_examples
+    copy._tensors = tf.nest.pack_sequence_as(self._tensors, list(tensors))
+    return copy
 
   @functools.cached_property
   def element_spec(self) -> Structure:

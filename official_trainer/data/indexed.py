@@ -30,6 +30,9 @@ _INT64_MAX = 2**63 - 1
 _BYTES_A_CALL = 1 << 17
 _MOST_BATCHES_A_CALL = 8
 
+Read = Callable[[tf.Tensor, int], list[Batch]]
+"""(first, num) -> the batches of number `first`, int64, and of those after it."""
+
 
 class IndexedInput:
   """The training batches of a source, by step."""
@@ -98,6 +101,29 @@ class IndexedInput:
     Raises:
       ValueError: the anchor is of another batch size, or after the batch of `start_step`.
     """
+    first_batch = skipped.batch_of(start_step)
+    num_batches = (_INT64_MAX - anchor.position_at(first_batch)) // self._batch_size
+    if self._num_epochs is not None:
+      end = len(self._source) * self._num_epochs
+      num_batches = max(0, end - anchor.position_at(first_batch)) // self._batch_size
+    num_steps = num_batches - skipped.num_between(first_batch, first_batch + num_batches)
+    first_row, end_row = share.rows(padded_size(self._batch_size, multiple))
+    read = self.reader(start_step, anchor, multiple, skipped, share, stride)
+    return _batches(read, -(-num_steps // stride), _batches_a_call(self._source, end_row - first_row))
+
+  def reader(
+    self,
+    start_step: int,
+    anchor: Anchor,
+    multiple: int = 1,
+    skipped: SkippedBatches = NONE_SKIPPED,
+    share: Share = WHOLE,
+    stride: int = 1,
+  ) -> Read:
+    """Returns what reads the batches of a number of steps, the first of them given as int64 from `start_step` on.
+
+    Arguments and errors as those of `dataset`.
+    """
     if anchor.global_batch_size != self._batch_size:
       raise ValueError(
         f"The anchor is of global_batch_size {anchor.global_batch_size}, the input of "
@@ -121,12 +147,7 @@ class IndexedInput:
       # Each batch is read by itself, so that it depends on its step and not on its neighbours.
       return [Batch(self._source.read(indices[i], seeds[i]), mask) for i in range(num)]
 
-    num_batches = (_INT64_MAX - first) // self._batch_size
-    if self._num_epochs is not None:
-      end = len(self._source) * self._num_epochs
-      num_batches = max(0, end - first) // self._batch_size
-    num_steps = num_batches - skipped.num_between(first_batch, first_batch + num_batches)
-    return _batches(batches, -(-num_steps // stride), _batches_a_call(self._source, size))
+    return batches
 
   def _indices(self, positions: tf.Tensor) -> tf.Tensor:
     """Returns the example, int64 [n], at each position of the stream."""
@@ -153,6 +174,14 @@ def evaluation_dataset(
     A data set of `Batch` with static shapes [padded_batch, ...], padded_batch the smallest multiple
     of `multiple` that holds `batch_size`. The mask is None if nothing is padded.
   """
+  read = evaluation_reader(source, batch_size=batch_size, multiple=multiple, seed=seed, share=share)
+  return _batches(read, -(-len(source) // batch_size), 1)
+
+
+def evaluation_reader(
+  source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int, share: Share = WHOLE
+) -> Read:
+  """Returns what reads one batch of an evaluation, by its number. Arguments as those of `evaluation_dataset`."""
   num_examples = len(source)
   size = padded_size(batch_size, multiple)
   key = seeds_lib.stream_key(seed, "evaluation")
@@ -168,12 +197,10 @@ def evaluation_dataset(
     inputs = source.read(indices, seeds_lib.position_seeds(key, indices))
     return [Batch(inputs, tf.cast(rows < real, tf.float32) if has_padding else None)]
 
-  return _batches(batches, -(-num_examples // batch_size), 1)
+  return batches
 
 
-def _batches(
-  batches: Callable[[tf.Tensor, int], list[Batch]], num_batches: int, batches_a_call: int
-) -> tf.data.Dataset:
+def _batches(batches: Read, num_batches: int, batches_a_call: int) -> tf.data.Dataset:
   """Returns a data set of batches.
 
   Args:

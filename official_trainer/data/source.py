@@ -46,6 +46,15 @@ class RandomAccessSource(abc.ABC):
   def element_spec(self) -> Structure:
     """A `tf.TensorSpec` [None, ...] for each tensor that `read` returns."""
 
+  def tensors(self) -> tuple[tf.Tensor, ...]:
+    """Returns the tensors that examples are read from, for a source in memory; none for others."""
+    return ()
+
+  def reading(self, tensors: Any) -> RandomAccessSource:
+    """Returns this source, reading from copies of `tensors()`, such as those of another machine."""
+    del tensors
+    return self
+
   def map(self, fn: Callable[[Structure], Structure]) -> RandomAccessSource:
     """Returns a source whose batches are `fn(batch)`.
 
@@ -75,6 +84,12 @@ class _Augmented(RandomAccessSource):
   def read(self, indices: tf.Tensor, seeds: tf.Tensor) -> Structure:
     # Functions of one chain must not draw the same numbers.
     return self._fn(self._base.read(indices, seeds_lib.refold(seeds)), seeds)
+
+  def tensors(self) -> tuple[tf.Tensor, ...]:
+    return self._base.tensors()
+
+  def reading(self, tensors: Any) -> RandomAccessSource:
+    return _Augmented(self._base.reading(tensors), self._fn)
 
   @functools.cached_property
   def element_spec(self) -> Structure:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from official_trainer.distribute.cluster import task_name
+from official_trainer.distribute.cluster import PS, task_name
 from official_trainer.errors import PeerLost
 
 _TASK = re.compile(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)")
@@ -49,4 +49,6 @@ def is_loss(error: tf.errors.OpError) -> bool:
 def _who(text: str, own: str) -> str:
   names = [task_name(job, int(index)) for job, index in _TASK.findall(text)]
   others = sorted({name for name in names if name != own})
+  # A worker that cannot reach a parameter server says so: the server is lost. A lost worker would not end a run.
+  others = [name for name in others if name.startswith(f"{PS} ")] or others
   return " or ".join(others) or "another process of the run"

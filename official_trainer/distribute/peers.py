@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from official_trainer.distribute.cluster import Cluster, task_name
+from official_trainer.distribute.cluster import CHIEF, Cluster, task_name
 
 
 class Peers(abc.ABC):
@@ -21,6 +21,8 @@ class Peers(abc.ABC):
   # (bool host variable) -> bool scalar: whether it is set in any process. For cross-replica context, traced. None for a
   # process alone.
   is_set_anywhere: Callable[[tf.Variable], tf.Tensor] | None = None
+  # Whether the run needs processes that may be lost.
+  needs_others = True
 
   @property
   def name(self) -> str:
@@ -72,6 +74,7 @@ class Alone(Peers):
   num = 1
   index = 0
   names = ("this process",)
+  needs_others = False
 
   def __init__(self, strategy: tf.distribute.Strategy):
     self._strategy = strategy
@@ -81,6 +84,13 @@ class Alone(Peers):
 
   def results(self, value: Any) -> tuple[tf.Tensor, ...]:
     return tuple(self._strategy.experimental_local_results(value))
+
+
+class Coordinator(Alone):
+  """The process that tells workers of parameter servers what to do: it alone trains, and needs them."""
+
+  names = (CHIEF,)
+  needs_others = True
 
 
 class Workers(Peers):
@@ -132,6 +142,8 @@ class Workers(Peers):
 
 def build_peers(strategy: tf.distribute.Strategy) -> Peers:
   """Returns the processes that train together under a strategy."""
+  if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+    return Coordinator(strategy)
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return Alone(strategy)
   if sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values())) < 2:

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from absl import logging
+
 from official_trainer.errors import ConfigError
 
 _POLL_SECS = 0.2
@@ -37,7 +39,7 @@ def await_processes(
   began = clock()
   missing = dict(addresses)
   while True:
-    missing = {name: address for name, address in missing.items() if not _answers(address)}
+    missing = {name: address for name, address in missing.items() if not answers(address)}
     if not missing:
       return
     who = ", ".join(f"{name} ({address})" for name, address in missing.items())
@@ -49,6 +51,22 @@ def await_processes(
       )
     waiting(f"waiting for {who}")
     sleep(_POLL_SECS)
+
+
+def say_once(name: str) -> Callable[[str], None]:
+  """Returns a `waiting` that logs what it is told, the first time only.
+
+  Args:
+    name: of this process.
+  """
+  said: list[str] = []
+
+  def waiting(text: str) -> None:
+    if not said:
+      logging.warning("%s: %s", name, text)
+    said.append(text)
+
+  return waiting
 
 
 @contextlib.contextmanager
@@ -90,7 +108,8 @@ def _accept(listener: socket.socket) -> None:
     connection.close()
 
 
-def _answers(address: str) -> bool:
+def answers(address: str) -> bool:
+  """Says whether a connection to "host:port" is possible."""
   host, _, port = address.rpartition(":")
   try:
     with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECS):

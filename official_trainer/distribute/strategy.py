@@ -10,6 +10,7 @@ import tf_keras
 
 from official_trainer.distribute.cluster import EVALUATOR, Cluster
 from official_trainer.distribute.config import RuntimeConfig
+from official_trainer.distribute.parameter_servers import build_parameter_server_strategy
 from official_trainer.distribute.tpu import build_tpu_strategy
 from official_trainer.distribute.workers import build_multi_worker_strategy
 from official_trainer.errors import ConfigError
@@ -110,10 +111,6 @@ def build_strategy(config: RuntimeConfig, cluster: Cluster | None = None) -> tf.
   if len(devices) == 1:
     return tf.distribute.OneDeviceStrategy(devices[0])
   return _MirroredStrategy(devices, cross_device_ops=_cross_device_ops(config))
-
-
-def build_parameter_server_strategy(config: RuntimeConfig, cluster: Cluster) -> tf.distribute.Strategy:
-  raise ConfigError.of("runtime.distribution_strategy", f"'parameter_server' is not supported yet ({cluster.name}).")
 
 
 def _devices(config: RuntimeConfig) -> list[str]:

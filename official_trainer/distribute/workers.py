@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import tensorflow as tf
-from absl import logging
 
 from official_trainer.distribute.cluster import CHIEF, WORKER, Cluster
 from official_trainer.distribute.config import RuntimeConfig
-from official_trainer.distribute.rendezvous import answering, await_processes
+from official_trainer.distribute.rendezvous import answering, await_processes, say_once
 from official_trainer.errors import ConfigError
 
 _IMPLEMENTATIONS = {
@@ -40,7 +39,7 @@ def build_multi_worker_strategy(config: RuntimeConfig, cluster: Cluster) -> tf.d
     raise ConfigError.of("the cluster", f"{cluster.name} has no address.")
   with answering(address):
     await_processes(
-      cluster.others(CHIEF, WORKER), timeout_secs=config.cluster_timeout_secs, waiting=_say_once(cluster.name)
+      cluster.others(CHIEF, WORKER), timeout_secs=config.cluster_timeout_secs, waiting=say_once(cluster.name)
     )
   resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
     tf.train.ClusterSpec({job: list(addresses) for job, addresses in cluster.trainers.items()}),
@@ -51,14 +50,3 @@ def build_multi_worker_strategy(config: RuntimeConfig, cluster: Cluster) -> tf.d
   )
   options = tf.distribute.experimental.CommunicationOptions(implementation=_IMPLEMENTATIONS[config.all_reduce_alg])
   return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
-
-
-def _say_once(name: str):
-  said = []
-
-  def waiting(text: str) -> None:
-    if not said:
-      logging.warning("%s: %s", name, text)
-    said.append(text)
-
-  return waiting

@@ -33,6 +33,11 @@ def joint_metrics(
   return metrics
 
 
+def has_metrics(model: Any) -> bool:
+  """Says whether the model has metrics itself, those it was compiled with among them."""
+  return bool(getattr(model, "metrics", ())) or getattr(model, "compiled_metrics", None) is not None
+
+
 def model_metrics(model: Any, inputs_spec: Callable[[], Any]) -> list[tf_keras.metrics.Metric]:
   """Returns the metrics that the model updates; the mean of its compiled loss, which the trainer reports, is left out.
 

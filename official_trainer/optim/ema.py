@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -161,6 +162,25 @@ class Ema:
     for average, weight in zip(self.averages, self._weights, strict=True):
       self._strategy.extended.update(weight, exchange, args=(average,), group=False)
     self._is_swapped.assign(tf.logical_not(self._is_swapped))
+
+
+def build_ema(model: tf.Module, settings: Any, round_statistics: Callable[[tf.Tensor], tf.Tensor]) -> Ema | NoEma:
+  """Returns the averages of a model's weights. Call as `Ema`.
+
+  Args:
+    model: a built model.
+    settings: an EmaConfig, or None.
+    round_statistics: see `Ema`.
+  """
+  if not settings:
+    return NoEma()
+  return Ema(
+    model.trainable_variables if settings.trainable_weights_only else model.variables,
+    average_decay=settings.average_decay,
+    start_step=settings.start_step,
+    dynamic_decay=settings.dynamic_decay,
+    round_statistics=round_statistics,
+  )
 
 
 def _copy_of(weight: tf.Variable) -> tf.Variable:

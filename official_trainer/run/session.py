@@ -361,7 +361,7 @@ class Session:
 
   def _losses_told(self) -> contextlib.AbstractContextManager[None]:
     """Says of an error of TensorFlow that another process is gone, where that is what it means."""
-    if self._peers.num == 1:
+    if not self._peers.needs_others:
       return contextlib.nullcontext()
     return told_apart(self._peers.name, lambda: max(committed_steps(self._store.source), default=0))
 
