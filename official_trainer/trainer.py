@@ -38,7 +38,7 @@ from official_trainer.state import TrainState
 from official_trainer.step_loss import LoopLoss, add_loss, mask_argument
 from official_trainer.stop import StopRequest
 from official_trainer.task import LOSS_WEIGHT
-from official_trainer.timing.data_wait import DataWait, NoDataWait
+from official_trainer.timing.data_wait import DataWait
 
 
 @gin.configurable(module="official_trainer")
@@ -116,6 +116,7 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
     self._execution = build_execution(
       self._strategy, self._options, self._runtime, optimizer=optimizer, stop=stop, data_wait=data_wait
     )
+    self.data_wait = self._execution.data_wait
     global_step = self._execution.counter(orbit.utils.create_global_step)
     if optimizer is not None:
       build_slots(optimizer, model)
@@ -223,10 +224,6 @@ class Trainer(orbit.StandardTrainer, orbit.StandardEvaluator):
   def execution(self) -> Execution:
     """How the steps are run."""
     return self._execution
-
-  @property
-  def data_wait(self) -> DataWait | NoDataWait:
-    return self._execution.data_wait
 
   @property
   def train_loss(self) -> tf_keras.metrics.Metric:

@@ -72,7 +72,7 @@ def test_the_draws_of_neighbouring_steps_do_not_overlap():
   strategy = tf.distribute.get_strategy()
   model = dropping_model(1)
   keyed = StepKeyedRandom(model, seed=1)
-  generator = keyed._generators[0]
+  generator = keyed.generators[0]
 
   def state_after(step, draws):
     strategy.run(lambda: keyed.assign(tf.constant(step, tf.int64)))

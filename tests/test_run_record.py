@@ -57,6 +57,7 @@ def test_the_file_is_json_that_people_can_read(tmp_path):
   assert json.loads((tmp_path / "run.json").read_text("utf-8")) == {
     "format_version": 1,
     "seed": 7,
+    "steps_per_closure": None,
     "stopped_at": None,
     "recoveries": [],
   }
