@@ -20,7 +20,7 @@ from official_trainer.data.skipped import SkippedBatches
 from official_trainer.data.source import RandomAccessSource
 from official_trainer.distribute.worker_pool import WorkerPool
 from official_trainer.errors import ConfigError
-from official_trainer.feed import EvaluationFeed, Feed, SuppliedFeed
+from official_trainer.feed import Feed, SuppliedFeed
 from official_trainer.task import Task
 
 _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
@@ -252,16 +252,12 @@ def validation_feed(pool: WorkerPool, task: Any, params: Any, *, seed: int, by_n
   feeds.require_batch_size(params, path)
   params = feeds.settled(params, seed, is_training=False)
   feeds.require_files(params, path)
-  size, strategy = params.global_batch_size, tf.distribute.get_strategy()
-  source = task.build_source(params)
+  source = task.build_source(params) if by_number else None
   if source is None:
-    return EvaluationFeed(
-      strategy, lambda: pad_batches(task.build_inputs(params, feeds.whole_input()), batch_size=size, multiple=1)
-    )
-  if not by_number:
-    return EvaluationFeed(strategy, lambda: evaluation_dataset(source, batch_size=size, multiple=1, seed=seed))
+    strategy = tf.distribute.get_strategy()
+    return feeds.validation_feed(task, params, strategy=strategy, seed=seed, distribute=feeds.build_alone)
   require_readable_anywhere(source, path)
-  return IndexedWorkerEvaluation(pool, source, size, seed)
+  return IndexedWorkerEvaluation(pool, source, params.global_batch_size, seed)
 
 
 def require_readable_anywhere(source: RandomAccessSource, path: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import tensorflow as tf
 
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.processes.local_cluster import LocalCluster
-from tests import tiny
+from tests import network, tiny
 from tests.parameter_servers.tasks import MOST_EXAMPLES
 from tests.processes.programs import is_alive
 
@@ -22,8 +24,10 @@ LIMIT_SECS = 120
 STEPS_A_CALL = 5
 
 
-def cluster(folder: Path, *overrides: str, **settings) -> LocalCluster:
-  return LocalCluster(
+@contextlib.contextmanager
+def cluster(folder: Path, *overrides: str, **settings) -> Iterator[LocalCluster]:
+  """Runs a cluster; fails if a process of it connects to anything but this machine."""
+  made = LocalCluster(
     workers=2,
     ps=1,
     arguments=[
@@ -37,6 +41,8 @@ def cluster(folder: Path, *overrides: str, **settings) -> LocalCluster:
     log_dir=folder / "logs",
     **settings,
   )
+  with made as running, network.loopback_only(running.pids):
+    yield running
 
 
 def await_step(running: LocalCluster, folder: Path, step: int) -> None:
