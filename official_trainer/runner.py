@@ -24,6 +24,7 @@ from official_trainer.crash import CrashBundle, newest_bundle
 from official_trainer.data.service_address import require_service
 from official_trainer.distribute.cluster import Cluster, Role
 from official_trainer.distribute.coordinator_note import noted_for_servers
+from official_trainer.distribute.lost import told_apart
 from official_trainer.distribute.peers import Peers, build_peers
 from official_trainer.distribute.resolvers import find_cluster
 from official_trainer.distribute.scratch import written_folder
@@ -120,12 +121,15 @@ class Runner:
     role = Role.TRAINER if cluster is None else cluster.role(runtime.distribution_strategy)
     if role is Role.EVALUATOR:
       self._become_evaluator()
+    if cluster is not None and role is not Role.EVALUATOR and self._mode == "continuous_eval":
+      message = "continuous_eval runs in one process: give it the task 'evaluator', or no cluster at all."
+      raise ConfigError.of("--mode", message)
     if cluster is not None and not cluster.is_chief and role is Role.TRAINER:
       self._console = Console(quiet=self._quiet, is_chief=False)
     if cluster is not None and role is Role.SERVER:
       self._serve(cluster)
     told = noted_for_servers(self._model_dir) if role is Role.COORDINATOR else contextlib.nullcontext()
-    with told, self._prepared(cluster) as (strategy, peers):
+    with told, self._losses_told(cluster), self._prepared(cluster) as (strategy, peers):
       self._stop = StopRequest(
         from_chief=peers.from_chief, any_process=peers.any, is_set_anywhere=peers.is_set_anywhere
       )
@@ -135,9 +139,16 @@ class Runner:
         stop_on_notice(NOTICES[runtime.preemption_notice], self._stop.set),
       ):
         try:
-          return self._run_session(strategy)
+          with self._losses_told(cluster):
+            return self._run_session(strategy)
         except (Preempted, PeerLost) as stopped:
           raise self._noted(stopped) from None
+
+  def _losses_told(self, cluster: Cluster | None) -> contextlib.AbstractContextManager[None]:
+    """Says of an error of TensorFlow that another process is gone, where that is what it means."""
+    if cluster is None:
+      return contextlib.nullcontext()
+    return told_apart(cluster.name, lambda: max(committed_steps(self._model_dir), default=0))
 
   def _serve(self, cluster: Cluster) -> NoReturn:
     """Computes for the coordinator, and ends the process when that has ended."""

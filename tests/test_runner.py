@@ -328,3 +328,18 @@ def test_a_check_for_a_tpu_runs_no_step_and_writes_nothing(tmp_path, monkeypatch
   assert os.listdir(tmp_path) == []
   with pytest.raises(ConfigError, match="check_tpu runs no step: call `check_tpu` instead of `run`"):
     runner.run()
+
+
+def test_a_continuous_evaluation_by_several_workers_is_refused(tmp_path, monkeypatch):
+  cluster = {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": {"type": "worker", "index": 0}}
+  monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+  with pytest.raises(ConfigError, match="--mode: continuous_eval runs in one process: give it the task 'evaluator'"):
+    run(tmp_path, "runtime.distribution_strategy=multi_worker_mirrored", mode="continuous_eval")
+
+
+def test_several_workers_under_a_strategy_for_one_are_refused(tmp_path, monkeypatch):
+  cluster = {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": {"type": "worker", "index": 0}}
+  monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+  with pytest.raises(ConfigError, match="2 processes to train, of which each would train by itself"):
+    run(tmp_path, "runtime.distribution_strategy=one_device")
+  assert os.listdir(tmp_path) == []
