@@ -22,7 +22,7 @@ from tests.faults.stacks import build_stack
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_SECS = 600
-GROUPS = ("averages", "best", "checkpoint", "config", "data", "evaluation", "processes", "reports")
+GROUPS = ("averages", "best", "checkpoint", "config", "data", "evaluation", "processes", "reports", "workers")
 
 
 def load_probes() -> None:

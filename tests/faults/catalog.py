@@ -37,13 +37,12 @@ WORKERS = "workers"
 DETECTION = "detection"
 PROCESS = "process"
 
-_WORKERS = "several workers"
 _SERVERS = "parameter servers"
 _DETECTION = "detection"
 
 FAULTS = (
   Fault(1, WORKERS, "Only the chief of a collective job is restored; the others begin anew",
-        "All processes go on from the same step with the same weights.", _WORKERS),
+        "All processes go on from the same step with the same weights."),
   Fault(2, DATA, "A resumed run sees the head of the data again",
         "It sees the examples that the uninterrupted run would have seen, in that order."),
   Fault(3, BEST, "One NaN blocks every later best",
@@ -151,9 +150,9 @@ FAULTS = (
   Fault(54, EVALUATION, "Memory grows with the size of an evaluation",
         "Only sums are kept."),
   Fault(55, WORKERS, "Only one process takes part in a save",
-        "All do, and only the chief leaves files.", _WORKERS),
+        "All do, and only the chief leaves files."),
   Fault(56, WORKERS, "Sharding fails for few files, or does nothing",
-        "Each example is seen once over all workers.", _WORKERS),
+        "Each example is seen once over all workers."),
   Fault(57, REPORTS, "The speed includes the evaluation",
         "Steps per second are those of training."),
   Fault(58, CONFIG, "1e-3 is taken for text",
@@ -177,7 +176,7 @@ FAULTS = (
   Fault(67, EVALUATION, "Every evaluation costs more memory",
         "Memory stays where it is after the first rounds."),
   Fault(68, WORKERS, "Workers hang when one fails",
-        "All end, and say which one failed.", _WORKERS),
+        "All end, and say which one failed."),
   Fault(69, REPORTS, "Curves fold back after a restart",
         "One point a step."),
   Fault(70, REPORTS, "The log is flooded",

@@ -37,8 +37,8 @@ class OurTask(tiny_task.TinyRegression, Task):
   """The tiny regression as a task of this project: examples with random access where they repeat."""
 
   def build_source(self, params):
-    if not self.job.repeat and params.is_training:
-      return None  # Data that end: a plain pipeline.
+    if params.is_training and (not self.job.repeat or self.job.file):
+      return None  # Data that end, or lie in a file: a plain pipeline.
     arrays = tiny_task.examples(self.job, bool(params.is_training))
     source = ArraySource(arrays)
     return source.map(lambda batch: (self.decoded(batch[0]), batch[1])) if params.is_training else source
@@ -46,6 +46,9 @@ class OurTask(tiny_task.TinyRegression, Task):
   def build_inputs(self, params, input_context=None):
     if self.build_source(params) is not None:
       return super().build_inputs(params, input_context)
+    if params.is_training and self.job.file:
+      dataset = tf.data.TFRecordDataset(self.job.file).map(tiny_task.parsed)
+      return (dataset.repeat() if self.job.repeat else dataset).batch(params.global_batch_size)
     arrays = tiny_task.examples(self.job, bool(params.is_training))
     return tf.data.Dataset.from_tensor_slices(arrays).batch(params.global_batch_size)
 
@@ -77,7 +80,7 @@ def _runner(folder: str, job: Job, outcome: Outcome) -> _Runner:
   settings = {
     **job.settings(),
     "runtime.seed": job.seed,
-    "runtime.distribution_strategy": "one_device" if job.num_replicas == 1 else "mirrored",
+    "runtime.distribution_strategy": job.strategy,
     "runtime.num_virtual_devices": None if job.num_replicas == 1 else job.num_replicas,
     "task.train_data.is_training": True,
     "task.train_data.shuffle": job.shuffle,

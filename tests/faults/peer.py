@@ -13,7 +13,16 @@ from unittest import mock
 import orbit
 import tensorflow as tf
 import tf_keras
-from official.core import base_task, config_definitions, exp_factory, task_factory, train_lib, train_utils
+from official.common import distribute_utils
+from official.core import (
+  base_task,
+  config_definitions,
+  exp_factory,
+  input_reader,
+  task_factory,
+  train_lib,
+  train_utils,
+)
 from official.modeling import performance
 
 from tests.faults import tiny_task
@@ -35,6 +44,12 @@ class PeerTask(tiny_task.TinyRegression, base_task.Task):
 
   def build_inputs(self, params, input_context=None):
     training = bool(params.is_training)
+    if training and self.job.file:
+      # Its reader repeats where `is_training` says so, and draws from a buffer, here of one example.
+      changes = {"input_path": self.job.file, "is_training": self.job.repeat, "shuffle_buffer_size": 1}
+      read = params.replace(**changes, drop_remainder=self.job.repeat)
+      reader = input_reader.InputReader(read, dataset_fn=tf.data.TFRecordDataset, parser_fn=tiny_task.parsed)
+      return reader.read(input_context)
     batch_size = params.global_batch_size
     if input_context is not None:
       batch_size = input_context.get_per_replica_batch_size(batch_size)
@@ -58,7 +73,7 @@ def _params(job: Job) -> config_definitions.ExperimentConfig:
   params = experiment()
   settings = {
     **job.settings(),
-    "runtime.distribution_strategy": "one_device" if job.num_replicas == 1 else "mirrored",
+    "runtime.distribution_strategy": job.strategy,
     "task.train_data.is_training": True,
     "task.train_data.seed": job.seed,
     "task.validation_data.is_training": False,
@@ -84,7 +99,7 @@ class Peer(Stack):
     try:
       if params.runtime.mixed_precision_dtype:
         performance.set_mixed_precision_policy(params.runtime.mixed_precision_dtype)
-      strategy = _strategy(job.num_replicas)
+      strategy = _strategy(job)
       with strategy.scope():
         task = task_factory.get_task(params.task, logging_dir=folder)
         task.join(job, outcome)
@@ -104,7 +119,7 @@ class Peer(Stack):
 
   def evaluate_untrained(self, folder: str, job: Job) -> Outcome:
     outcome = Outcome()
-    strategy = _strategy(1)
+    strategy = _strategy(Job())
     with strategy.scope():
       task = task_factory.get_task(_params(job).task, logging_dir=folder)
       task.join(job, outcome)
@@ -165,10 +180,12 @@ class _Run(train_lib.OrbitExperimentRunner):
     }
 
 
-def _strategy(num_replicas: int) -> tf.distribute.Strategy:
-  if num_replicas == 1:
+def _strategy(job: Job) -> tf.distribute.Strategy:
+  if job.in_cluster:
+    return distribute_utils.get_distribution_strategy(job.strategy)
+  if job.num_replicas == 1:
     return tf.distribute.OneDeviceStrategy("/cpu:0")
   # TensorFlow's default for CPUs, collectives, fixes the number of replicas once a process.
   return tf.distribute.MirroredStrategy(
-    [f"/cpu:{index}" for index in range(num_replicas)], cross_device_ops=tf.distribute.ReductionToOneDevice()
+    [f"/cpu:{index}" for index in range(job.num_replicas)], cross_device_ops=tf.distribute.ReductionToOneDevice()
   )

@@ -12,7 +12,7 @@ import io
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,9 +58,11 @@ class Job:
     batch_size: examples of a step, over all replicas.
     eval_batch_size: examples of an evaluation step, over all replicas.
     repeat: whether the training data go on for ever.
+    file: a TFRecord file with the training examples, see `tiny_task.write_examples`; None for arrays in memory.
     shuffle: whether each epoch has an order of its own.
     seed: of the run.
     num_replicas: 1, or 2 for a mirrored strategy over logical CPUs.
+    in_cluster: whether this process is one of several that train together, which TF_CONFIG names.
     layers: which model, see `tiny_task.LAYERS`.
     initial: the three weights of the "linear" model at step 0.
     extra_columns: further columns of each example, which the model does not look at.
@@ -82,9 +84,11 @@ class Job:
   batch_size: int = 4
   eval_batch_size: int = 4
   repeat: bool = True
+  file: str | None = None
   shuffle: bool = False
   seed: int = 7
   num_replicas: int = 1
+  in_cluster: bool = False
   layers: str = "linear"
   initial: Sequence[float] = (0.5, -0.25, 0.125)
   extra_columns: int = 0
@@ -114,6 +118,13 @@ class Job:
   @property
   def train_steps(self) -> int:
     return self.settings()["trainer.train_steps"]
+
+  @property
+  def strategy(self) -> str:
+    """The name of the distribution strategy, which both stacks share."""
+    if self.in_cluster:
+      return "multi_worker_mirrored"
+    return "one_device" if self.num_replicas == 1 else "mirrored"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -145,6 +156,32 @@ class Outcome:
   traces: dict[str, int] = dataclasses.field(default_factory=dict)
   said: str = ""
   trainer: Any = None
+
+
+class WorkerOutcome(NamedTuple):
+  """How one of several processes ended.
+
+  Attributes:
+    returncode: its exit code; negative where a signal ended it, as where it had to be killed.
+    said: what it wrote.
+    outcome: what the job left behind in its memory; None if it never came to the end of the job.
+  """
+
+  returncode: int
+  said: str
+  outcome: Outcome | None
+
+
+class WorkersRun(NamedTuple):
+  """What processes left behind that trained together.
+
+  Attributes:
+    workers: in the order of their indices; the first is the chief.
+    temporary_folders: names of the folders that they left in the place for temporary ones.
+  """
+
+  workers: list[WorkerOutcome]
+  temporary_folders: list[str]
 
 
 class Stack(abc.ABC):
@@ -183,6 +220,15 @@ class Stack(abc.ABC):
   @abc.abstractmethod
   def undocumented_settings(self) -> list[str]:
     """Lists the settings of trainer, runtime and data that have no text."""
+
+  def run_workers(self, folder: Any, job: Job) -> WorkersRun:
+    """Runs a job in two processes of one replica each, on one folder. None of them outlives the call.
+
+    When one has ended, the others have a minute to do so. The job is pickled.
+    """
+    from tests.faults import workers
+
+    return workers.run(self.name, str(folder), job.but(in_cluster=True))
 
   def run(self, folder: Any, job: Job) -> Outcome:
     """Runs a job; what it raises is raised."""

@@ -17,7 +17,7 @@ from tests.conftest import configure_logical_cpus
 from tests.faults import asking, table
 from tests.faults.answer import BEHAVES
 from tests.faults.probe import PROBES
-from tests.faults.stack import Job, Outcome, checkpoint_steps
+from tests.faults.stack import Job, Outcome, WorkerOutcome, WorkersRun, checkpoint_steps
 from tests.faults.stacks import build_stack
 
 asking.load_probes()
@@ -42,6 +42,46 @@ class Meddling(Ours):
   def execute(self, folder: str, job: Job, outcome: Outcome) -> None:
     super().execute(folder, self.before(job, Path(folder)), outcome)
     self.after(Path(folder), outcome)
+
+
+@dataclasses.dataclass
+class Pretending(Ours):
+  """Our stack, which starts no processes: it tells of one run of two workers after the other as it is told to."""
+
+  runs: list[WorkersRun] = dataclasses.field(default_factory=list)
+
+  def run_workers(self, folder, job: Job) -> WorkersRun:
+    return self.runs.pop(0)
+
+
+def two_workers(codes=(0, 0), said=("", ""), trained=((), ())) -> WorkersRun:
+  outcomes = [Outcome(step=6, trained=[list(batch) for batch in batches]) for batches in trained]
+  return WorkersRun([WorkerOutcome(*one) for one in zip(codes, said, outcomes, strict=True)], [])
+
+
+def shares(first: Callable[[int], list[int]], second: Callable[[int], list[int]]) -> WorkersRun:
+  """Returns a run of six steps in which the workers trained on these examples of each step."""
+  return two_workers(trained=[[share(4 * step % 20) for step in range(6)] for share in (first, second)])
+
+
+CRASH = "Crash: before batch 4 of worker 1"
+LOST = "step 4/40\nPeerLost: worker 1 is gone"
+ENDED = two_workers()
+GOOD_WORKERS = {
+  56: [shares(lambda i: [i, i + 1], lambda i: [i + 2, i + 3])],
+  68: [two_workers((42, 1), (LOST, CRASH)), ENDED],
+}
+"""number -> runs that have no fault."""
+FAULTY_WORKERS = {
+  "both read everything": (56, [shares(lambda i: [i, i + 1, i + 2, i + 3], lambda i: [i, i + 1, i + 2, i + 3])]),
+  "both read one half": (56, [shares(lambda i: [i, i + 1], lambda i: [i, i + 1])]),
+  "one reads nothing": (56, [shares(lambda i: [i, i + 1, i + 2, i + 3], lambda i: [])]),
+  "one waits for ever": (68, [two_workers((-9, 1), (LOST, CRASH)), ENDED]),
+  "one says nothing of the other": (68, [two_workers((42, 1), ("worker 1 answers\nPeerLost", CRASH)), ENDED]),
+  "a failure is a success": (68, [two_workers((0, 1), (LOST, CRASH)), ENDED]),
+  "one waits where the data end": (68, [two_workers((42, 1), (LOST, CRASH)), two_workers((0, -9))]),
+}
+"""Runs that have a fault -> its number, and what a probe is told."""
 
 
 def resumes(folder: Path) -> bool:
@@ -123,8 +163,10 @@ FAULTS = {
   46: Meddling(before=lambda job, folder: job.but(num_validation=9)),
   49: Meddling(before=forgets),
   54: Meddling(before=keeps_all_outputs),
+  56: Pretending(runs=list(FAULTY_WORKERS["both read everything"][1])),
   63: Meddling(before=other_data_when_resumed),
   67: Meddling(before=leaks),
+  68: Pretending(runs=list(FAULTY_WORKERS["one waits for ever"][1])),
   70: Meddling(before=lambda job, folder: job.but(on_train=lambda ids: print("step"))),
   71: Meddling(after=traces_each_call),
   75: Meddling(before=lambda job, folder: job.but(shuffle=False)),
@@ -137,6 +179,14 @@ FAULTS = {
 def test_a_probe_that_both_pass_fails_where_the_fault_is(number, tmp_path):
   with pytest.raises(AssertionError):
     PROBES[number].run(FAULTS[number], tmp_path)
+
+
+@pytest.mark.parametrize("case", FAULTY_WORKERS)
+def test_a_probe_of_workers_tells_a_faulty_run_from_a_good_one(case, tmp_path):
+  number, runs = FAULTY_WORKERS[case]
+  PROBES[number].run(Pretending(runs=list(GOOD_WORKERS[number])), tmp_path)
+  with pytest.raises(AssertionError):
+    PROBES[number].run(Pretending(runs=list(runs)), tmp_path)
 
 
 def test_every_probe_that_the_peer_passes_is_among_them():

@@ -76,6 +76,19 @@ def examples(job: Job, training: bool) -> tuple[np.ndarray, np.ndarray]:
   return features, np.stack([target, features[:, POISON]], axis=1).astype(np.float32)
 
 
+def write_examples(job: Job, path: str) -> None:
+  """Writes the training examples into one TFRecord file: of each the features and behind them the two labels."""
+  with tf.io.TFRecordWriter(path) as writer:
+    for features, labels in zip(*examples(job, training=True), strict=True):
+      writer.write(np.concatenate([features, labels]).tobytes())
+
+
+def parsed(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """Returns features and labels of a record that `write_examples` wrote for a job without extra columns."""
+  values = tf.ensure_shape(tf.io.decode_raw(record, tf.float32), [POISON + 3])
+  return values[: POISON + 1], values[POISON + 1 :]
+
+
 def squared_errors(job: Job, weights: list[np.ndarray]) -> np.ndarray:
   """Returns the squared error of each validation example under the weights of the "linear" model, float64 [n]."""
   kernel, bias = (np.asarray(value, np.float64) for value in weights)
