@@ -98,19 +98,20 @@ def is_layer_zero(name: str) -> bool:
   return unit in LAYERS and unit not in FILES and rest in ("", "config")
 
 
-def needs_tensorflow(text: str, root: Path) -> bool:
+def needs_tensorflow(text: str, root: Path, seen: frozenset[Path] = frozenset()) -> bool:
   """Whether a test file imports TensorFlow, itself or through ours, or says that it starts it.
 
   Args:
     text: the test file's source.
     root: the tree that our modules are looked up in.
+    seen: files of the tests that led here, which may import each other in a circle.
   """
   names = {module.name: module for module in modules(root)}
   for item in imports(text):
     target = _resolve(item.name, names)
     if target is None and item.name.partition(".")[0] in TENSORFLOW:
       return True
-    if _needs_tensorflow_through_tests(item.name, root):
+    if _needs_tensorflow_through_tests(item.name, root, seen):
       return True
     module = names.get(target) if target else None
     if module and not module.is_tensorflow_free and module.unit not in PROGRAMS:
@@ -118,13 +119,17 @@ def needs_tensorflow(text: str, root: Path) -> bool:
   return any(_asks_for_it(node) for node in ast.walk(ast.parse(text)))
 
 
-def _needs_tensorflow_through_tests(name: str, root: Path) -> bool:
+def _needs_tensorflow_through_tests(name: str, root: Path, seen: frozenset[Path]) -> bool:
   """Whether a dotted name is that of a module of the tests' own, or of a name in one, that needs TensorFlow."""
   parts = name.split(".")
   if parts[0] != "tests":
     return False
   paths = [root.joinpath(*parts[:count]).with_suffix(".py") for count in range(2, len(parts) + 1)]
-  return any(path.is_file() and needs_tensorflow(path.read_text("utf-8"), root) for path in paths)
+  return any(
+    needs_tensorflow(path.read_text("utf-8"), root, seen | {path})
+    for path in paths
+    if path not in seen and path.is_file()
+  )
 
 
 def modules(root: Path) -> Iterator[Module]:
