@@ -8,6 +8,12 @@ from official_trainer import launcher
 from tests.processes import programs
 
 
+@pytest.fixture(autouse=True)
+def own_temporary_folder(tmp_path, monkeypatch):
+  """Logs that are put into a temporary folder go with the test's own."""
+  monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
 def start(code, *options, arguments=("x",)):
   """Starts the launcher as a process of its own, with a small program in the trainer's place."""
   starter = (
