@@ -123,7 +123,8 @@ class Session:
     self._sleep = sleep
     self._clock = clock
     self._ledger = ledger or TimeLedger(clock=clock)
-    self._reports = CrashReports(trainer, model_dir, facts or {}, warn=console.warn)
+    # The others' folder goes with them, and what went wrong with one of them is worth as much as with the chief.
+    self._reports = CrashReports(trainer, source_dir or model_dir, facts or {}, warn=console.warn)
     self._watchdog = self._build_watchdog(hang_secs)
     watched = [] if self._watchdog is None else [self._watchdog.phase]
     self._phases = Phases(self._ledger.phase, *watched, status=console.status)

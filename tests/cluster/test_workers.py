@@ -79,6 +79,9 @@ def test_an_error_of_one_worker_ends_the_other_which_names_it(tmp_path):
     chief, other = cluster.process("worker", 0), cluster.process("worker", 1)
     assert other.returncode == 1
     assert "trouble of the second worker alone" in other.log(1 << 20)
+    (bundle,) = (model_dir / "crashes").glob("step-*.json")
+    assert str(bundle) in other.log(1 << 20)
+    assert "trouble of the second worker alone" in bundle.read_text()
     assert chief.returncode == 42
     assert re.search(r"PeerLost: worker 1 is gone; started again, .* continues from step \d", chief.log(1 << 20))
 
