@@ -39,6 +39,7 @@ def leg(folder, num_replicas, last_step, layers, notes=None):
   return trainer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "layers",
   [small_tasks.deep, lambda: small_tasks.normalised(synchronized=True)],
