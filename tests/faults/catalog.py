@@ -37,7 +37,7 @@ WORKERS = "workers"
 DETECTION = "detection"
 PROCESS = "process"
 
-_SERVERS = "parameter servers"
+_SERVERS = "a probe (tests/parameter_servers hold it)"
 _DETECTION = "detection"
 
 FAULTS = (
