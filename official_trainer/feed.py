@@ -93,6 +93,12 @@ class _GlobalFeed(Feed):
   def inputs_spec(self) -> Any:
     return self.dataset(0).element_spec.inputs
 
+  def _rows_of(self, pipeline: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
+    """Returns this host's rows of the global batches of a training pipeline, padded where they do not divide."""
+    self.endless = is_endless(pipeline)
+    padded = pad_batches(pipeline, batch_size=batch_size, multiple=self._strategy.num_replicas_in_sync)
+    return self._share.of(padded)
+
 
 class IndexedFeed(_GlobalFeed):
   """Batches computed from (seed, step): exact and immediate at any step."""
@@ -137,10 +143,7 @@ class SkippingFeed(_GlobalFeed):
     self._skipped = skipped
 
   def dataset(self, step: int) -> tf.data.Dataset:
-    dataset = positioned(self._build, step, self._skipped())
-    self.endless = is_endless(dataset)
-    padded = pad_batches(dataset, batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
-    return self._share.of(padded)
+    return self._rows_of(positioned(self._build, step, self._skipped()), self._batch_size)
 
 
 class RestartingFeed(_GlobalFeed):
@@ -156,10 +159,7 @@ class RestartingFeed(_GlobalFeed):
 
   def dataset(self, step: int) -> tf.data.Dataset:
     del step
-    dataset = self._build()
-    self.endless = is_endless(dataset)
-    padded = pad_batches(dataset, batch_size=self._batch_size, multiple=self._strategy.num_replicas_in_sync)
-    return self._share.of(padded)
+    return self._rows_of(self._build(), self._batch_size)
 
 
 class EvaluationFeed(_GlobalFeed):

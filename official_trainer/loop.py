@@ -186,7 +186,8 @@ class Loop(orbit.Controller):
     step = self._state.step
     if self._stop is not None and self._compiled:
       self._stop.pace(elapsed / max(step - start, 1))
-    ended = step < goal and not self._is_stopping
+    stopping = self._is_stopping  # Asked once: between processes each question is a message.
+    ended = step < goal and not stopping
     if ended and step == 0:
       raise ValueError(
         "the training data are empty: not one batch came. Check task.train_data (split, files, batch size)."
@@ -207,7 +208,7 @@ class Loop(orbit.Controller):
       loop_loss=self._train_and_eval.loop_loss,
       timings=self._speed(step - start, elapsed, waited, reports),
       reports=reports,
-      saves=ended or self._is_stopping or (cadence.saves(step) and (save_at_end or step < cadence.train_steps)),
+      saves=ended or stopping or (cadence.saves(step) and (save_at_end or step < cadence.train_steps)),
     )
     self._compiled = True
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import tensorflow as tf
@@ -17,13 +17,12 @@ from official_trainer.data.config import DataConfig
 from official_trainer.data.indexed import IndexedInput, evaluation_dataset, evaluation_reader
 from official_trainer.data.padding import Batch, pad_batches
 from official_trainer.data.skipped import SkippedBatches
-from official_trainer.data.source import RandomAccessSource
+from official_trainer.data.source import RandomAccessSource, reads_through_python
 from official_trainer.distribute.worker_pool import WorkerPool
 from official_trainer.errors import ConfigError
 from official_trainer.feed import Feed, SuppliedFeed
 from official_trainer.task import Task
 
-_PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 # A pipeline goes on between two calls.
 _BATCHES_AHEAD = 2
 _UNORDERED = "what an update sees of the others' differs from run to run"
@@ -102,14 +101,28 @@ class IndexedWorkerFeed(WorkerFeed):
     return _indexed(self._source, self._params).dataset(0, Anchor.start(self._params.global_batch_size)).element_spec[0]
 
 
-class PipelineWorkerFeed(WorkerFeed):
+class _IteratorFeed(WorkerFeed):
+  """Each worker has an iterator of its own, which goes on from call to call and keeps no position."""
+
+  exact = False
+  # Made by `WorkerPool.per_worker`.
+  _dataset: Any
+
+  def dataset(self, step: int) -> Any:
+    del step
+    return self._dataset
+
+  def batches(self, iterator: Any) -> Callable[[tf.Tensor], Any]:
+    return lambda step: iterator
+
+
+class PipelineWorkerFeed(_IteratorFeed):
   """A pipeline of `tf.data` for each worker, each in an order of its own."""
 
   position = (
     "input position: not kept; parameter servers: each worker reads the whole set in an order of its own, and"
     f" {_UNORDERED}"
   )
-  exact = False
 
   def __init__(self, pool: WorkerPool, build: Callable[[], tf.data.Dataset], *, has_masks: bool):
     """Builds the pipeline once here, to see what it gives.
@@ -130,13 +143,6 @@ class PipelineWorkerFeed(WorkerFeed):
 
     self._dataset = pool.per_worker(unseeded)
 
-  def dataset(self, step: int) -> Any:
-    del step
-    return self._dataset
-
-  def batches(self, iterator: Any) -> Callable[[tf.Tensor], Any]:
-    return lambda step: iterator
-
   def to_replicas(self, inputs: Any) -> Batch:
     return inputs if self._has_masks else Batch(inputs, None)
 
@@ -144,22 +150,14 @@ class PipelineWorkerFeed(WorkerFeed):
     return self._spec.inputs if self._has_masks else None
 
 
-class SuppliedWorkerFeed(WorkerFeed):
+class SuppliedWorkerFeed(_IteratorFeed):
   """A dataset that the caller made, of which each worker reads a copy."""
 
   position = "input position: not kept, since the dataset was supplied; each worker reads all of it"
-  exact = False
 
   def __init__(self, pool: WorkerPool, dataset: Any):
     self._dataset = pool.per_worker(dataset)
     self.endless = feeds.is_endless(dataset)
-
-  def dataset(self, step: int) -> Any:
-    del step
-    return self._dataset
-
-  def batches(self, iterator: Any) -> Callable[[tf.Tensor], Any]:
-    return lambda step: iterator
 
   def to_replicas(self, inputs: Any) -> Batch:
     return Batch(inputs, None)
@@ -266,21 +264,12 @@ def require_readable_anywhere(source: RandomAccessSource, path: str) -> None:
   Raises:
     ConfigError: with the key of the data.
   """
-  specs = (tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 2], tf.int32))
-  traced = tf.function(source.read).get_concrete_function(*specs)
-  if any(kind in _PYTHON_OPS for kind in _kinds_of_ops(traced.graph)):
+  if reads_through_python(source):
     raise ConfigError.of(
       path,
       "is read by Python code, which workers of parameter servers cannot call. Raise cache_in_memory_mb so that the set"
       " is read into memory, or set resume='none' and give the task a build_inputs() of tf.data.",
     )
-
-
-def _kinds_of_ops(graph: Any) -> Iterator[str]:
-  definition = graph.as_graph_def()
-  yield from (node.op for node in definition.node)
-  for function in definition.library.function:
-    yield from (node.op for node in function.node_def)
 
 
 def _tensors_of(source: RandomAccessSource) -> Callable[[], tf.data.Dataset]:

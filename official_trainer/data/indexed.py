@@ -102,10 +102,8 @@ class IndexedInput:
       ValueError: the anchor is of another batch size, or after the batch of `start_step`.
     """
     first_batch = skipped.batch_of(start_step)
-    num_batches = (_INT64_MAX - anchor.position_at(first_batch)) // self._batch_size
-    if self._num_epochs is not None:
-      end = len(self._source) * self._num_epochs
-      num_batches = max(0, end - anchor.position_at(first_batch)) // self._batch_size
+    end = _INT64_MAX if self._num_epochs is None else len(self._source) * self._num_epochs
+    num_batches = max(0, end - anchor.position_at(first_batch)) // self._batch_size
     num_steps = num_batches - skipped.num_between(first_batch, first_batch + num_batches)
     first_row, end_row = share.rows(padded_size(self._batch_size, multiple))
     read = self.reader(start_step, anchor, multiple, skipped, share, stride)
@@ -132,9 +130,10 @@ class IndexedInput:
       )
     first_batch = skipped.batch_of(start_step)
     first = anchor.position_at(first_batch)
-    first_row, end_row = share.rows(padded_size(self._batch_size, multiple))
+    padded = padded_size(self._batch_size, multiple)
+    first_row, end_row = share.rows(padded)
     size = end_row - first_row
-    mask = _mask(self._batch_size, padded_size(self._batch_size, multiple), first_row, end_row)
+    mask = _mask(self._batch_size, padded, first_row, end_row)
 
     def batches(start: tf.Tensor, num: int) -> list[Batch]:
       rows = tf.minimum(tf.range(first_row, end_row, dtype=tf.int64), self._batch_size - 1)

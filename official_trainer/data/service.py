@@ -23,14 +23,13 @@ from official_trainer.data.config import DataConfig
 from official_trainer.data.indexed import IndexedInput
 from official_trainer.data.local_service import LocalService
 from official_trainer.data.service_address import ANSWER_SECS, dispatchers, require_answer
-from official_trainer.data.source import SEEDS_SPEC, RandomAccessSource
+from official_trainer.data.source import RandomAccessSource, reads_through_python
 from official_trainer.errors import ConfigError
 
 _LOST = (
   "The tf.data service gave another batch than the next one: a data worker was lost and began anew."
   " The same command goes on from the last checkpoint."
 )
-_PYTHON_OPS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 EXACT = "input position: computed from the step, through a tf.data service (exact; every batch's number is checked)"
 SHARED = (
@@ -225,10 +224,7 @@ def _checked(spec: Any, expected: tf.Tensor, numbered: tuple[tf.Tensor, tuple[tf
 
 def _refuse_python(source: RandomAccessSource) -> None:
   """Refuses a source that calls Python: only this process has that Python."""
-  read = tf.function(source.read).get_concrete_function(tf.TensorSpec([None], tf.int64), SEEDS_SPEC)
-  graph = read.graph.as_graph_def()
-  nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-  if any(node.op in _PYTHON_OPS for node in nodes):
+  if reads_through_python(source):
     raise ConfigError.of(
       "task.train_data.enable_tf_data_service",
       "the task's source reads through Python (as sets in ArrayRecord form do), which no other process can run.\n"

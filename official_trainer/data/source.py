@@ -71,6 +71,17 @@ class RandomAccessSource(abc.ABC):
     return _Augmented(self, fn)
 
 
+_PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+
+
+def reads_through_python(source: RandomAccessSource) -> bool:
+  """Says whether `source.read` calls Python code, which only the process that made it can run."""
+  traced = tf.function(source.read).get_concrete_function(tf.TensorSpec([None], tf.int64), SEEDS_SPEC)
+  graph = traced.graph.as_graph_def()
+  nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+  return any(node.op in _PYTHON_OPS for node in nodes)
+
+
 class _Augmented(RandomAccessSource):
   """A source with a function over its batches."""
 

@@ -1,7 +1,7 @@
 """Where and how a run computes. Model Garden's names, defaults and meanings."""
 
 import dataclasses
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import annotated_types as limits
 
@@ -118,10 +118,3 @@ class RuntimeConfig:
     None,
     "Splits the CPU into this many logical devices, so that `mirrored` has replicas without GPUs.",
   )
-
-  def model_parallelism(self) -> dict[str, Any]:
-    """Returns the two settings that a TPU device assignment takes, by name."""
-    return {
-      "num_cores_per_replica": self.num_cores_per_replica,
-      "default_shard_dim": self.default_shard_dim,
-    }

@@ -38,7 +38,7 @@ def told_apart(own: str, newest_step: Callable[[], int]) -> Iterator[None]:
   except tf.errors.OpError as error:
     if not is_loss(error):
       raise
-    raise PeerLost(max(newest_step(), 0), _who(str(error), own)) from error
+    raise PeerLost(newest_step(), _who(str(error), own)) from error
 
 
 def is_loss(error: tf.errors.OpError) -> bool:

@@ -78,10 +78,6 @@ class OwnVariables:
     """Returns the values; inside a function, those of the call. One tensor for each dtype: each costs a message."""
     return self._packed([v.read_value() for v in self._sums])
 
-  def spec(self) -> list[tf.TensorSpec]:
-    """Returns the specs of `values`."""
-    return [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self.zeros()]
-
   def bind(self, packed: Sequence[tf.Tensor]) -> None:
     """Gives the function being traced variables of its own, which begin with these values."""
     for variable, value in zip(self._sums, self._unpacked(packed), strict=True):

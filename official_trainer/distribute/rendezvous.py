@@ -44,13 +44,18 @@ def await_processes(
       return
     who = ", ".join(f"{name} ({address})" for name, address in missing.items())
     if clock() - began >= timeout_secs:
-      raise ConfigError.of(
-        "runtime.cluster_timeout_secs",
-        f"{who}: no answer within {timeout_secs:g} s. Is the process running, is the address right, and does the"
-        " network let its port through?",
-      )
+      raise no_answer(who, timeout_secs)
     waiting(f"waiting for {who}")
     sleep(_POLL_SECS)
+
+
+def no_answer(who: str, timeout_secs: float) -> ConfigError:
+  """Returns the error that says who did not answer, with the address, and what to look at."""
+  return ConfigError.of(
+    "runtime.cluster_timeout_secs",
+    f"{who}: no answer within {timeout_secs:g} s. Is the process running, is the address right, and does the"
+    " network let its port through?",
+  )
 
 
 def say_once(name: str) -> Callable[[str], None]:

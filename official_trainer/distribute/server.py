@@ -16,8 +16,8 @@ from official_trainer.distribute.cluster import CHIEF, Cluster
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.distribute.coordinator_note import CoordinatorNote, load_note
 from official_trainer.distribute.parameter_servers import cluster_spec
-from official_trainer.distribute.rendezvous import answers
-from official_trainer.errors import ConfigError, ExitCode
+from official_trainer.distribute.rendezvous import answers, no_answer
+from official_trainer.errors import ExitCode
 
 _LOOK_SECS = 0.2
 # So long a coordinator that did answer may not do so before it counts as lost.
@@ -136,9 +136,5 @@ class CoordinatorWatch:
       if heard is not None and now - heard > _SILENCE_SECS:
         return ExitCode.RESTART
       if heard is None and now - began > self._timeout_secs:
-        raise ConfigError.of(
-          "runtime.cluster_timeout_secs",
-          f"the coordinator ({self._address}): no answer within {self._timeout_secs:g} s. Is the process running, is"
-          " the address right, and does the network let its port through?",
-        )
+        raise no_answer(f"the coordinator ({self._address})", self._timeout_secs)
       self._sleep(_LOOK_SECS)
