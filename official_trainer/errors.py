@@ -183,6 +183,11 @@ class Preempted(RuntimeError):
     self.code = code
     super().__init__(step, reason, code)
 
+  @property
+  def reached(self) -> int:
+    """Completed updates when the run ended: all of them are saved."""
+    return self.step
+
   def __str__(self) -> str:
     return f"stopped by {self.reason} after step {self.step}; the same command continues from there"
 
@@ -193,14 +198,16 @@ class PeerLost(RuntimeError):
   Attributes:
     step: completed updates that the newest checkpoint holds.
     who: the process that is gone, e.g. "worker 1", or what is known about it.
+    reached: completed updates when it was noticed.
     code: the exit code.
   """
 
-  def __init__(self, step: int, who: str, code: ExitCode = RESTART):
+  def __init__(self, step: int, who: str, reached: int, code: ExitCode = RESTART):
     self.step = step
     self.who = who
+    self.reached = reached
     self.code = code
-    super().__init__(step, who, code)
+    super().__init__(step, who, reached, code)
 
   def __str__(self) -> str:
     return f"{self.who} is gone; started again, with all its processes, the run continues from step {self.step}"

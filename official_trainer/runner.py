@@ -296,14 +296,14 @@ class Runner:
     if record is None:
       return stopped
     try:
-      dataclasses.replace(record, stopped_at=stopped.step).save(self._written_dir)
+      dataclasses.replace(record, stopped_at=stopped.reached).save(self._written_dir)
     except NotWritten as error:  # That it was asked to stop is what the caller must know.
       self._console.warn(str(error))
-    if record.stopped_at != stopped.step:
+    if record.stopped_at != stopped.reached:
       return stopped
     again = "for the second time without a step of progress"
     if isinstance(stopped, PeerLost):
-      return PeerLost(stopped.step, f"{again}, {stopped.who}", ExitCode.ERROR)
+      return PeerLost(stopped.step, f"{again}, {stopped.who}", stopped.reached, ExitCode.ERROR)
     return Preempted(stopped.step, f"{stopped.reason}, {again}", ExitCode.ERROR)
 
   def build_task(self) -> Task:

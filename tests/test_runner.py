@@ -8,7 +8,7 @@ import yaml
 from official_trainer import notices
 from official_trainer.checkpoint import manifest
 from official_trainer.config.loading import load
-from official_trainer.errors import ConfigError, ExitCode, Preempted
+from official_trainer.errors import ConfigError, ExitCode, PeerLost, Preempted
 from official_trainer.run import session as session_module
 from official_trainer.run_record import load_record
 from official_trainer.runner import Runner, require_keras_model, resolve_task_class
@@ -268,6 +268,25 @@ def test_a_second_stop_without_a_step_of_progress_is_no_longer_worth_a_restart(t
   assert again.code == ExitCode.ERROR
   assert "SIGTERM, for the second time without a step of progress after step 0" in str(again)
   assert load_record(str(tmp_path)).stopped_at == 0
+
+
+def lost_at(folder, reached):
+  """Loses a worker with `reached` updates completed, of which none is in a checkpoint."""
+
+  class Losing(Runner):
+    def _run_session(self, strategy):
+      raise PeerLost(0, "worker 1", reached)
+
+  with pytest.raises(PeerLost) as lost:
+    Losing(loaded(*SHORT), mode="train", model_dir=str(folder)).run()
+  return lost.value
+
+
+def test_workers_that_are_lost_twice_between_two_checkpoints_do_not_end_the_job(tmp_path):
+  assert [lost_at(tmp_path, reached).code for reached in (31, 33)] == [ExitCode.RESTART, ExitCode.RESTART]
+  again = lost_at(tmp_path, 33)
+  assert again.code == ExitCode.ERROR
+  assert "for the second time without a step of progress, worker 1 is gone" in str(again)
 
 
 def test_ctrl_c_keeps_its_code_however_often(tmp_path):

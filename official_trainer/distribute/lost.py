@@ -26,19 +26,21 @@ _SIGNS = (
 
 
 @contextlib.contextmanager
-def told_apart(own: str, newest_step: Callable[[], int]) -> Iterator[None]:
+def told_apart(own: str, newest_step: Callable[[], int], reached: Callable[[], int] | None = None) -> Iterator[None]:
   """Turns TensorFlow's error of a lost process, in the body, into PeerLost.
 
   Args:
     own: the name of this process, which is not the one that is lost.
     newest_step: returns the step of the newest checkpoint.
+    reached: returns the completed updates; None where nothing was trained since that checkpoint.
   """
   try:
     yield
   except tf.errors.OpError as error:
     if not is_loss(error):
       raise
-    raise PeerLost(newest_step(), _who(str(error), own)) from error
+    saved = newest_step()
+    raise PeerLost(saved, _who(str(error), own), saved if reached is None else reached()) from error
 
 
 def is_loss(error: tf.errors.OpError) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -148,4 +149,10 @@ def build_peers(strategy: tf.distribute.Strategy) -> Peers:
     return Alone(strategy)
   if sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values())) < 2:
     return Alone(strategy)
+  return _workers_of(strategy)
+
+
+@functools.cache
+def _workers_of(strategy: tf.distribute.MultiWorkerMirroredStrategy) -> Workers:
+  # One for all that ask: each would trace what the workers send to each other anew.
   return Workers(strategy)

@@ -364,7 +364,11 @@ class Session:
     """Says of an error of TensorFlow that another process is gone, where that is what it means."""
     if not self._peers.needs_others:
       return contextlib.nullcontext()
-    return told_apart(self._peers.name, lambda: max(committed_steps(self._store.source), default=0))
+    return told_apart(
+      self._peers.name,
+      newest_step=lambda: max(committed_steps(self._store.source), default=0),
+      reached=lambda: self._state.step,
+    )
 
   @contextlib.contextmanager
   def _watched(self) -> Iterator[None]:

@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 import tensorflow as tf
 
@@ -29,6 +31,13 @@ def test_an_error_of_a_lost_process_says_who_is_gone_and_from_where_to_go_on(err
     raised_in(error)
   assert str(raised.value) == (f"{who} is gone; started again, with all its processes, the run continues from step 40")
   assert exit_code(raised.value) == ExitCode.RESTART
+
+
+def test_what_was_trained_since_the_newest_checkpoint_counts_as_progress():
+  with pytest.raises(PeerLost) as raised, told_apart("worker 0", lambda: 40, reached=lambda: 44):
+    raise tf.errors.UnavailableError(None, None, ABORTED)
+  assert (raised.value.step, raised.value.reached) == (40, 44)
+  assert pickle.loads(pickle.dumps(raised.value)).reached == 44
 
 
 @pytest.mark.parametrize(
