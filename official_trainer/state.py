@@ -90,6 +90,7 @@ class TrainState:
     ema: Ema | NoEma,
     global_step: tf.Variable,
     checkpoint_items: Mapping[str, Any] | None = None,
+    own_optimizers: Mapping[str, Any] | None = None,
   ):
     """Joins the parts; call under the strategy's scope.
 
@@ -99,9 +100,11 @@ class TrainState:
       ema: averages, or the null object.
       global_step: int64 scalar variable, number of completed updates.
       checkpoint_items: further objects to save, by root name (a model's `checkpoint_items`).
+      own_optimizers: the optimizers that parameter groups have of their own, by group.
     """
     self.model = model
     self.optimizer = optimizer
+    self.own_optimizers = dict(own_optimizers or {})
     self.ema = ema
     self.global_step = global_step
     self.host = HostState()
@@ -111,6 +114,8 @@ class TrainState:
       roots["ema"] = ema.averages
     if optimizer is not None:
       roots["optimizer"] = optimizer
+    if self.own_optimizers:
+      roots["group_optimizers"] = self.own_optimizers
     self.checkpoint = tf.train.Checkpoint(**{**(checkpoint_items or {}), **roots})
 
   @property
@@ -146,7 +151,8 @@ class TrainState:
 
   def variables(self) -> list[tf.Variable]:
     """Lists weights, averages and slots."""
-    slots = [] if self.optimizer is None else list(_variables_of(self.optimizer))
+    optimizers = [] if self.optimizer is None else [self.optimizer, *self.own_optimizers.values()]
+    slots = [variable for optimizer in optimizers for variable in _variables_of(optimizer)]
     return [*self.model.variables, *self.ema.averages, *slots]
 
   def finite_variables(self) -> list[tf.Variable]:

@@ -21,7 +21,7 @@ from official_trainer.distribute.replicas import replica_statistics, round_for_e
 from official_trainer.errors import ConfigError, Problem, gathered
 from official_trainer.evaluation import Evaluation
 from official_trainer.execution import Execution
-from official_trainer.optim.build import build_slots
+from official_trainer.optim.build_updates import build_updates
 from official_trainer.optim.ema import build_ema
 from official_trainer.optim.foreign import without_averaging
 from official_trainer.optim.guard import NoGuard, UpdateGuard
@@ -111,13 +111,15 @@ class Trainer(Training, Evaluation):
     )
     self.data_wait = self._execution.data_wait
     global_step = self._execution.counter(orbit.utils.create_global_step)
-    if optimizer is not None:
-      build_slots(optimizer, model)
+    self._updates = build_updates(optimizer, model, self._options, seed=self._seed, scope=self._execution.train_sums)
+    self._updates.build_slots()
+    optimizers = [] if optimizer is None else [optimizer, *self._updates.own_optimizers.values()]
     scales = self._options.recovery_learning_rate_factor < 1
-    self._hyperparameters = NoHyperparameters() if optimizer is None else Hyperparameters(optimizer, scales=scales)
+    self._hyperparameters = Hyperparameters(*optimizers, scales=scales) if optimizers else NoHyperparameters()
     self._state = TrainState(
       model=model,
       optimizer=optimizer,
+      own_optimizers=self._updates.own_optimizers,
       ema=build_ema(
         model,
         averaging or self._options.optimizer_config.ema,

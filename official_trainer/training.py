@@ -19,8 +19,8 @@ from official_trainer.distribute.replicas import average_statistics
 from official_trainer.execution import Execution
 from official_trainer.feed import Feed
 from official_trainer.metrics.compiled import joint_metrics
-from official_trainer.optim.build import applied_learning_rate
 from official_trainer.optim.guard import NoGuard, UpdateGuard
+from official_trainer.optim.updates import NoUpdates, Updates
 from official_trainer.random_state import StepKeyedRandom, look_for_unsaved_randomness
 from official_trainer.state import TrainState
 from official_trainer.step_loss import LoopLoss, add_loss, mask_argument
@@ -35,6 +35,7 @@ class Training(orbit.StandardTrainer):
   _runtime: RuntimeConfig
   _guard: NoGuard | UpdateGuard
   _random: StepKeyedRandom
+  _updates: NoUpdates | Updates
   _skipped: SkippedBatches
   _train_loss: tf_keras.metrics.Metric
 
@@ -49,7 +50,7 @@ class Training(orbit.StandardTrainer):
   @property
   def report_metrics(self) -> list[tf_keras.metrics.Metric]:
     """What a report on training is made of; reset when one begins."""
-    return [*self.train_metrics, self.train_loss, *self._guard.metrics]
+    return [*self.train_metrics, self.train_loss, *self._guard.metrics, *self._updates.metrics]
 
   @property
   def train_input(self) -> Feed:
@@ -134,7 +135,7 @@ class Training(orbit.StandardTrainer):
     if self._guard.has_skipped and self._train_loss.count.numpy() == 0:
       reported = [*self._guard.metrics]  # Not one update was applied: a loss of 0 would be a lie.
     logs = {metric.name: metric.result() for metric in reported}
-    logs["learning_rate"] = applied_learning_rate(self.optimizer, self.global_step)
+    logs.update(self._updates.learning_rates(self.global_step))
     return logs
 
   def _replica_train_step(self, batch: Batch) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from official_trainer.config import assembly, hints
+from official_trainer.config.checks_updates import update_problems
 from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.config.fields import OneOf
 from official_trainer.errors import Problem
@@ -47,6 +48,7 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     _choices,
     _schedules,
     _averaging,
+    update_problems,
     _loops,
     _never,
     _best_checkpoints,

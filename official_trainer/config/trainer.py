@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import annotated_types as limits
 
 from official_trainer.config.fields import AboveZero, Count, Positive, Share, setting
-from official_trainer.optim.config import OptimizationConfig
+from official_trainer.optim.config import BatchNormConfig, OptimizationConfig
 
 Comparison = Literal["higher", "lower"]
 
@@ -120,5 +120,16 @@ class TrainerConfig:
     False,
     "Whether workers of parameter servers work one at a time, for debugging: slow, and exact where the input is "
     "computed from the step.",
+  )
+  batch_norm: BatchNormConfig = setting(text="Which layers of batch normalisation are frozen.", factory=BatchNormConfig)
+  gradient_accumulation_steps: Positive = setting(
+    1,
+    "In how many parts, one after the other, each replica does its share of a batch, with one update of all: for "
+    "batches whose activations do not fit into memory at once. Steps, batches and schedules stay those of 1.",
+  )
+  log_norms: Literal["none", "total", "groups"] = setting(
+    "none",
+    "Whether reports hold the mean L2 norms of gradients (over the global batch, before any transformation), of "
+    "parameters and of updates: of all together, or of each group as well.",
   )
   exact_resume: bool = setting(False, "Whether what cannot be resumed bit for bit is refused instead of warned about.")

@@ -25,7 +25,7 @@ def build_optimizer(config: Any, runtime: Any = None) -> tf_keras.optimizers.Opt
     runtime: a RuntimeConfig or None; float16 wraps the optimizer for loss scaling.
 
   Returns:
-    An optimizer without slots; `build_slots` makes them.
+    An optimizer without slots; `updates.NoUpdates.build_slots` makes them.
   """
   from official.modeling import (
     optimization,  # noqa: PLC0415  # A slow import that configs must not pay.
@@ -39,24 +39,6 @@ def build_optimizer(config: Any, runtime: Any = None) -> tf_keras.optimizers.Opt
   if runtime is not None and runtime.mixed_precision_dtype in ("float16", "mixed_float16"):
     optimizer = performance.configure_optimizer(optimizer, use_float16=True, loss_scale=runtime.loss_scale)
   return optimizer
-
-
-def build_slots(optimizer: Any, model: tf_keras.Model) -> None:
-  """Makes the optimizer's variables now, in a fixed order, so that a restore finds them. Call under the scope.
-
-  Args:
-    optimizer: a tf-keras optimizer of either API, with or without loss scaling.
-    model: a built model.
-  """
-  inner = getattr(optimizer, "inner_optimizer", optimizer)
-  variables = model.trainable_variables
-  if not variables:
-    return
-  if isinstance(inner, tf_keras.optimizers.legacy.Optimizer):
-    inner.iterations  # noqa: B018  # The property creates the variable.
-    inner._create_all_weights(variables)  # noqa: SLF001  # The legacy API has no public way to make slots early.
-  else:
-    inner.build(variables)
 
 
 def applied_learning_rate(optimizer: Any, global_step: tf.Variable) -> Any:

@@ -21,21 +21,24 @@ class Hyperparameters:
   Schedules are code, not numbers, and are never restored.
   """
 
-  def __init__(self, optimizer: Any, *, scales: bool):
-    """Notes the numbers of a new optimizer. Call under the strategy's scope, before anything is restored.
+  def __init__(self, *optimizers: Any, scales: bool):
+    """Notes the numbers of new optimizers. Call under the strategy's scope, before anything is restored.
 
     Args:
-      optimizer: a tf-keras optimizer of either API, with or without loss scaling.
+      optimizers: tf-keras optimizers of either API, with or without loss scaling.
       scales: whether the learning rate may be lowered (`trainer.recovery_learning_rate_factor`): a schedule is then
         multiplied by a variable.
     """
-    self._inner = getattr(optimizer, "inner_optimizer", optimizer)
     self._factor: tf.Variable | None = None
-    variables, schedule = _variables_and_schedule(self._inner)
-    self._configured = [(name, variable, float(variable.numpy())) for name, variable in variables.items()]
-    if schedule is not None and scales:
-      self._factor = tf.Variable(1.0, trainable=False, name="learning_rate_factor")
-      self._inner.learning_rate = _Scaled(schedule, self._factor)
+    self._configured: list[tuple[str, tf.Variable, float]] = []
+    for optimizer in optimizers:
+      inner = getattr(optimizer, "inner_optimizer", optimizer)
+      variables, schedule = _variables_and_schedule(inner)
+      self._configured += [(name, variable, float(variable.numpy())) for name, variable in variables.items()]
+      if schedule is not None and scales:
+        if self._factor is None:
+          self._factor = tf.Variable(1.0, trainable=False, name="learning_rate_factor")
+        inner.learning_rate = _Scaled(schedule, self._factor)
 
   def apply(self) -> None:
     """Puts back the numbers of the config. Runs eagerly, after a restore."""

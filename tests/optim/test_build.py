@@ -7,8 +7,9 @@ import tf_keras
 
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.errors import ConfigError
-from official_trainer.optim.build import applied_learning_rate, build_optimizer, build_slots
+from official_trainer.optim.build import applied_learning_rate, build_optimizer
 from official_trainer.optim.config import OptimizationConfig
+from official_trainer.optim.updates import NoUpdates
 from tests import small_tasks
 
 pytestmark = pytest.mark.usefixtures("logical_cpus")
@@ -83,7 +84,7 @@ def test_other_precisions_have_none(dtype):
 
 def test_a_model_without_trainable_weights_needs_no_slots():
   model = tf_keras.Sequential([tf_keras.layers.Input((2,)), tf_keras.layers.ReLU()])
-  build_slots(build_optimizer(small_tasks.optimization("adam")), model)
+  NoUpdates(build_optimizer(small_tasks.optimization("adam")), model.trainable_variables).build_slots()
 
 
 class UnitGradient(small_tasks.Regression):

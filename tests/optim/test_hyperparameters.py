@@ -2,8 +2,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from official_trainer.optim.build import build_slots
 from official_trainer.optim.hyperparameters import Hyperparameters
+from official_trainer.optim.updates import NoUpdates
 
 SCHEDULE = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [1.0, 0.5])
 
@@ -11,7 +11,7 @@ SCHEDULE = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [1.0, 0.5])
 def built(optimizer):
   model = tf_keras.Sequential([tf_keras.layers.Input((1,)), tf_keras.layers.Dense(1, use_bias=False)])
   model.layers[0].kernel.assign([[0.0]])
-  build_slots(optimizer, model)
+  NoUpdates(optimizer, model.trainable_variables).build_slots()
   return model.layers[0].kernel
 
 
