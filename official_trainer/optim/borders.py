@@ -161,8 +161,14 @@ def border_of(optimizer: Any) -> Border:
 
 def key_of(variable: tf.Variable) -> Hashable:
   """Returns what is the same for a variable and each replica's copy of it."""
-  if hasattr(variable, "_distributed_container"):
-    variable = variable._distributed_container()  # noqa: SLF001  # As tf-keras tells variables apart.
+  # A copy knows the variable that it belongs to by itself or by its handle, which variables of strategies must not be
+  # asked for here.
+  if not hasattr(variable, "_distributed_container") and isinstance(variable, tf.__internal__.CompositeTensor):
+    holder: Any = variable.handle
+  else:
+    holder = variable
+  if hasattr(holder, "_distributed_container"):
+    variable = holder._distributed_container()  # noqa: SLF001  # As tf-keras tells variables apart.
   return variable._unique_id  # noqa: SLF001
 
 

@@ -3,14 +3,22 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
+from official_trainer.distribute.config import RuntimeConfig
+from official_trainer.errors import ConfigError
 from official_trainer.optim.build import build_optimizer
 from official_trainer.optim.config import (
+  EmaConfig,
+  GradientTransformConfig,
+  OptimizerConfig,
   ParamGroupConfig,
+  SgdConfig,
 )
 from official_trainer.optim.param_groups import Membership
 from official_trainer.optim.updates import Updates
 from tests import small_tasks
+from tests.optim import grouped
 from tests.optim import reference_optimizers as reference
 
 pytestmark = pytest.mark.usefixtures("logical_cpus")
@@ -99,3 +107,104 @@ def train_bits(name, num_replicas, **optimization):
 def test_a_multiplier_of_one_is_no_group_bit_for_bit(name, num_replicas):
   plain = train_bits(name, num_replicas)
   assert train_bits(name, num_replicas, param_groups=(ParamGroupConfig(pattern="."),)) == plain
+
+
+def rule(pattern, **settings):
+  return ParamGroupConfig(pattern=pattern, **settings)
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd", "lamb"])
+def test_a_multiplier_means_the_same_on_one_replica_and_on_two(name):
+  def trained(num_replicas):
+    groups = (rule("stem", lr_multiplier=0.1), rule("head", weight_decay=0.3))
+    trainer = grouped.build(name, num_replicas=num_replicas, param_groups=groups, layers=grouped.plain)
+    small_tasks.train(trainer, 6)
+    return grouped.weights(trainer)
+
+  one, two = trained(1), trained(2)
+  for path, value in one.items():
+    np.testing.assert_allclose(two[path], value, atol=1e-6, err_msg=path)
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("kind", ["adam", "adamw", "adafactor_keras"])
+def test_frozen_variables_keep_their_bits_and_have_no_slots(kind, num_replicas):
+  trainer = grouped.build(kind, num_replicas=num_replicas, param_groups=(rule("stem|block/bias", frozen=True),))
+  before, slots = grouped.weights(trainer), grouped.slot_shapes(trainer)
+  small_tasks.train(trainer, 4)
+  after = grouped.weights(trainer)
+  still = {path for path in before if before[path].tobytes() == after[path].tobytes()}
+  assert still == {"stem/kernel", "stem/bias", "block/bias"}
+  assert len(slots) < len(grouped.slot_shapes(grouped.build(kind, num_replicas=num_replicas)))
+  assert [3, 4] not in slots  # The shape of stem/kernel alone.
+
+
+def test_the_gradient_of_a_frozen_variable_is_not_computed():
+  # The gradient of the first kernel is a product of its own, and so is that of what is before the layer after it.
+  frozen = grouped.build("sgd", param_groups=(rule("stem", frozen=True),))
+  assert num_products(frozen) < num_products(grouped.build("sgd"))
+
+
+def num_products(trainer):
+  return grouped.needed_op_types(trainer).count("MatMul")
+
+
+def test_nothing_left_to_train_is_refused():
+  with pytest.raises(ConfigError, match="param_groups: leaves nothing to train: every variable is frozen"):
+    grouped.build(param_groups=(rule(".", frozen=True),))
+
+
+def test_a_group_may_have_an_optimizer_of_its_own():
+  own = OptimizerConfig(type="sgd", sgd=SgdConfig(momentum=0.5))
+  trainer = grouped.build("adam", param_groups=(rule("head", optimizer=own),))
+  other = grouped.build("sgd", optimizer=own)
+  assert set(trainer.state.own_optimizers) == {"head"}
+  before = grouped.weights(trainer)
+  small_tasks.train(trainer, 1)
+  small_tasks.train(other, 1)
+  assert grouped.weights(trainer)["head/kernel"].tobytes() == grouped.weights(other)["head/kernel"].tobytes()
+  assert (grouped.weights(trainer)["stem/kernel"] != before["stem/kernel"]).any()
+  assert [int(o.iterations) for o in (trainer.optimizer, trainer.state.own_optimizers["head"])] == [1, 1]
+
+
+def test_slots_of_a_groups_own_optimizer_are_restored_to_the_bit(tmp_path):
+  own = OptimizerConfig(type="sgd", sgd=SgdConfig(momentum=0.5))
+
+  def build():
+    return grouped.build("adam", param_groups=(rule("head", optimizer=own),))
+
+  whole, first = build(), build()
+  small_tasks.train(whole, 4)
+  small_tasks.train(first, 2)
+  path = first.checkpoint.write(str(tmp_path / "ckpt"))
+  second = build()
+  second.checkpoint.read(path).assert_consumed()
+  small_tasks.train(second, 2)
+  assert small_tasks.bits(second) == small_tasks.bits(whole)
+
+
+def test_the_report_says_the_learning_rate_of_each_group():
+  trainer = grouped.build("sgd", rate=0.1, param_groups=(rule("stem", lr_multiplier=0.5), rule("head", name="top")))
+  logs = small_tasks.train(trainer, 2)
+  rates = {name: value for name, value in logs.items() if name.startswith("learning_rate")}
+  assert rates == pytest.approx({"learning_rate": 0.1, "learning_rate/stem": 0.05, "learning_rate/top": 0.1})
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_groups_work_with_averages_and_loss_scaling(num_replicas):
+  trainer = grouped.build(
+    "adam",
+    num_replicas=num_replicas,
+    param_groups=(rule("stem", frozen=True), rule("block", lr_multiplier=0.1)),
+    gradient_transforms=(GradientTransformConfig(type="clip_by_global_norm"),),
+    log_norms="total",
+    ema=EmaConfig(average_decay=0.9),
+    runtime=RuntimeConfig(seed=3, mixed_precision_dtype="float16", loss_scale="dynamic"),
+  )
+  before = grouped.weights(trainer)
+  assert isinstance(trainer.optimizer, tf_keras.mixed_precision.LossScaleOptimizer)
+  logs = small_tasks.train(trainer, 4)
+  after = grouped.weights(trainer)
+  assert before["stem/kernel"].tobytes() == after["stem/kernel"].tobytes()
+  assert (before["block/kernel"] != after["block/kernel"]).any()
+  assert np.isfinite(logs["gradient_norm"]) and logs["gradient_norm"] > 0
