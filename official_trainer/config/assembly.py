@@ -115,6 +115,9 @@ class Assembly:
     if hints.is_group(type(value)):
       value = Draft.of(value)
       kind = None
+    if kind is not None and (written := _written_out(kind, value)) is not None:
+      origin = origin_of(path)
+      value, origin_of = written, lambda _: origin
     if kind is not None and isinstance(value, Mapping):
       if not isinstance(current, Draft):
         current = draft.values[key] = Draft.default(kind)
@@ -269,12 +272,24 @@ def _changed(draft: Draft, default: Draft, prefix: str) -> Iterator[str]:
       yield from _changed(value, Draft.default(value.cls), path)
 
 
+def _written_out(kind: type, value: object) -> dict[str, Any] | None:
+  """Returns what a value in place of a choice is short for, or None if it is short for nothing."""
+  if not issubclass(kind, OneOf) or kind.shorthand is None or value is None or isinstance(value, Mapping):
+    return None
+  name, key = kind.shorthand
+  chosen = hints.group_in(hints.hints_of(kind)[name])
+  hint = hints.hints_of(chosen)[key]
+  fits = values.check(hint, values.convert(hint, value, key, lambda *_: None))[1] is None
+  return {"type": name, name: {key: value}} if fits else None
+
+
 def _not_a_group(kind: type, path: str, value: object) -> str:
   keys = list(hints.fields_of(kind))
   if issubclass(kind, OneOf) and value in keys:
     return f"is a choice with settings. Write '{path}.type={value}'."
   shown = ", ".join(keys[:8]) + (", ..." if len(keys) > 8 else "")
-  return f"must be a group of settings ({shown}), got {hints.shown(value)}."
+  short = f", or {'.'.join(kind.shorthand)} alone" if issubclass(kind, OneOf) and kind.shorthand else ""
+  return f"must be a group of settings ({shown}){short}, got {hints.shown(value)}."
 
 
 def from_mapping(kind: type, mapping: Mapping[Any, Any], path: str = "") -> Any:

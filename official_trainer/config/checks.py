@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from official_trainer.config import assembly, hints
+from official_trainer.config import assembly, hints, steps
 from official_trainer.config.checks_updates import update_problems
 from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.config.fields import OneOf
@@ -42,6 +42,9 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     config: an experiment whose single values are valid.
     mode: how it is going to be run, or None when that is not known: then what only matters in some
       mode is not looked at.
+
+  What compares numbers of steps is looked at once every duration has one: where that needs the size of the data, the
+  runner asks again.
   """
   checks: tuple[Callable[[ExperimentConfig], Iterator[Problem]], ...] = (
     _kept_names,
@@ -57,8 +60,14 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     _data,
     _task,
   )
-  found = [problem for check in checks for problem in check(config)]
+  resolved, found = steps.resolve_early(config)
+  if resolved is not None:
+    config = resolved
+  else:
+    checks = tuple(check for check in checks if check in _WITHOUT_STEPS)
+  found += [problem for check in checks for problem in check(config)]
   if mode is not None:
+    found += _mode_steps(config, mode) if resolved is not None else ()
     found += _mode(config, mode)
   return found
 
@@ -267,17 +276,24 @@ def _task(config: ExperimentConfig) -> Iterator[Problem]:
 def _mode(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
   if mode not in MODES:
     yield Problem("--mode", f"must be one of {', '.join(MODES)}, got '{mode}'.")
-  if mode in TRAINING_MODES and config.trainer.train_steps < 1:
-    yield Problem("trainer.train_steps", f"must be at least 1 to train, got {config.trainer.train_steps}.")
-  if mode in EVALUATING_MODES and config.trainer.validation_steps == 0:
-    message = "0 would evaluate nothing. Use -1 for every example once, or --mode=train."
-    yield Problem("trainer.validation_steps", message)
   if mode == CHECK_TPU and config.runtime.run_eagerly:
     yield Problem("runtime.run_eagerly", "must be off to check for a TPU, which runs compiled steps only.")
   if mode in UPDATING_MODES:
     for name in ("optimizer", "learning_rate"):
       if getattr(config.trainer.optimizer_config, name).type is None:
         yield Problem(f"{_OPTIMIZATION}.{name}.type", "must be chosen to train.")
+
+
+def _mode_steps(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
+  if mode in TRAINING_MODES and config.trainer.train_steps < 1:
+    yield Problem("trainer.train_steps", f"must be at least 1 to train, got {config.trainer.train_steps}.")
+  if mode in EVALUATING_MODES and config.trainer.validation_steps == 0:
+    message = "0 would evaluate nothing. Use -1 for every example once, or --mode=train."
+    yield Problem("trainer.validation_steps", message)
+
+
+_WITHOUT_STEPS = (_kept_names, _choices, _loops, _best_checkpoints, _devices, _cluster, _data, _task)
+"""Those that compare no numbers of steps, and so need not wait for them."""
 
 
 def _fields(config: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import annotated_types as limits
 
@@ -31,6 +31,7 @@ def setting(
   *,
   factory: Callable[[], Any] | None = None,
   only_default: str | None = None,
+  epochs_of: str | None = None,
 ) -> Any:
   """Declares one documented field of a frozen, keyword-only config dataclass.
 
@@ -40,11 +41,13 @@ def setting(
     factory: Makes the default, for values that are dataclasses themselves.
     only_default: Set for a name that is kept so that configs written for Model Garden load, but
       whose other values have no effect here and are refused. Says why, or what to use instead.
+    epochs_of: Set for a number of epochs, or None, that says the same as another field of this
+      dataclass, in steps: the name of that field. Both together are refused.
 
   Returns:
     A `dataclasses.field`.
   """
-  metadata = {"text": text, "only_default": only_default}
+  metadata = {"text": text, "only_default": only_default, "epochs_of": epochs_of}
   if factory is not None:
     return dataclasses.field(default_factory=factory, metadata=metadata)
   return dataclasses.field(default=default, metadata=metadata)
@@ -56,7 +59,13 @@ class OneOf:
 
   Subclasses narrow `type` to a `Literal` of their field names. Written out, a choice shows the
   chosen kind, and the others only where they differ from their defaults.
+
+  Attributes:
+    shorthand: (kind, key) that a single value written in place of the choice stands for, or None:
+      `warmup: 5%` is `warmup: {type: linear, linear: {warmup_steps: 5%}}`.
   """
+
+  shorthand: ClassVar[tuple[str, str] | None] = None
 
   type: str | None = setting(None, "The kind in use: the name of one of the fields below, or null.")
 

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Union
 
+from official_trainer.config import durations
 from official_trainer.errors import ConfigError
 
 _WORDS: dict[Any, str] = {
@@ -106,6 +107,8 @@ def shown(value: object) -> str:
 
 
 def _word(hint: Any) -> str:
+  if (steps := durations.in_steps(hint)) is not None:
+    return steps.words
   inner = bare(hint)
   origin = typing.get_origin(inner)
   if inner in _WORDS:
@@ -118,7 +121,8 @@ def _word(hint: Any) -> str:
   if is_sequence(inner):
     items = [item for item in typing.get_args(inner) if item is not Ellipsis]
     if len(items) == 1:
-      return f"a list of {_PLURALS.get(bare(items[0]), words(items[0]))}"
+      known = {} if durations.in_steps(items[0]) else _PLURALS
+      return f"a list of {known.get(bare(items[0]), words(items[0]))}"
     return f"a list of {len(items)} values" if items else "a list"
   if is_mapping(inner):
     return "a mapping"

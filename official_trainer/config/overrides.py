@@ -73,15 +73,26 @@ def _assignments(text: str, layer: str) -> Document:
       message = f"cannot read the value {written.strip()!r}. Put text with : or brackets in quotes."
       problems.append(Problem(key, message, Origin(layer)))
       continue
-    _put(values, key.split("."), value)
+    if not _put(values, key.split("."), value):
+      message = "is set in this text as a whole and in parts, of which one would undo the other.\nUse two overrides."
+      problems.append(Problem(key, message, Origin(layer)))
   return Document(values, {}, problems=tuple(problems))
 
 
-def _put(values: dict[str, Any], keys: list[str], value: Any) -> None:
-  """Stores a value under nested keys; a later value for the same key wins."""
+def _put(values: dict[str, Any], keys: list[str], value: Any) -> bool:
+  """Stores a value under nested keys; a later value for the same key wins.
+
+  Returns:
+    Whether it was stored: not if a group and a single value other than null would be in one place.
+  """
   for key in keys[:-1]:
     inner = values.get(key)
-    if not isinstance(inner, dict):
+    if inner is None:
       inner = values[key] = {}
+    elif not isinstance(inner, dict):
+      return False
     values = inner
+  if isinstance(values.get(keys[-1]), dict) and not (value is None or isinstance(value, dict)):
+    return False
   values[keys[-1]] = value
+  return True

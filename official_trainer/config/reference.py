@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import annotated_types as limits
 
-from official_trainer.config import hints
+from official_trainer.config import durations, hints
 from official_trainer.config.assembly import field_default, join
 from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.config.fields import OneOf
@@ -115,6 +115,8 @@ def _option(hint: Any) -> str:
 def _bounds(hint: Any) -> str:
   if typing.get_origin(hint) is not Annotated:
     return ""
+  if (steps := durations.in_steps(hint)) is not None:
+    return f"≥ {steps.least}" if steps.least > 0 else ""
   found = []
   for limit in typing.get_args(hint)[1:]:
     attribute, word = _LIMITS[type(limit)]

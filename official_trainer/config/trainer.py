@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import annotated_types as limits
 
+from official_trainer.config.durations import EvaluationSteps, PositiveSteps, Steps, TrainSteps
 from official_trainer.config.fields import AboveZero, Count, Positive, Share, setting
 from official_trainer.optim.config import BatchNormConfig, OptimizationConfig
 
@@ -43,7 +44,7 @@ class TrainerConfig:
 
   A step is one completed update. All intervals are counted in steps and lie on an absolute grid:
   a resumed run acts at the same steps as an uninterrupted one. `best_checkpoints`,
-  `checkpoints_at`, `async_checkpoint`, `exact_resume`, `recovery_learning_rate_factor`,
+  `checkpoints_at`, `train_epochs`, `async_checkpoint`, `exact_resume`, `recovery_learning_rate_factor`,
   `skip_nonfinite_updates`, `steps_per_closure` and `serial_closures` are additions to Model Garden's fields.
   """
 
@@ -60,19 +61,22 @@ class TrainerConfig:
     "Summaries from inside a TPU program.",
     only_default="Summaries inside a TPU step are not supported yet.",
   )
-  steps_per_loop: Positive = setting(
+  steps_per_loop: PositiveSteps = setting(
     1000,
     "Steps of one inner loop, after which metrics are reported. Shortened where an interval would be missed.",
   )
-  summary_interval: Positive = setting(1000, "No effect yet. Reports are made every `steps_per_loop`.")
-  checkpoint_interval: Positive = setting(1000, "Steps between two checkpoints.")
+  summary_interval: PositiveSteps = setting(1000, "No effect yet. Reports are made every `steps_per_loop`.")
+  checkpoint_interval: PositiveSteps = setting(1000, "Steps between two checkpoints.")
   max_to_keep: Positive = setting(5, "How many of the newest checkpoints stay on disk.")
   continuous_eval_timeout: Count | None = setting(
     3600, "Seconds `continuous_eval` waits for a new checkpoint. None: for ever."
   )
-  train_steps: Count = setting(0, "Steps of the whole run, restarts included.")
-  validation_steps: Annotated[int, limits.Ge(-1)] = setting(-1, "Batches of one evaluation. -1: every example once.")
-  validation_interval: Positive = setting(1000, "Steps between two evaluations in `train_and_eval`.")
+  train_steps: TrainSteps = setting(0, "Steps of the whole run, restarts included.")
+  train_epochs: AboveZero | None = setting(
+    None, "Length of the whole run in epochs, in place of `train_steps`.", epochs_of="train_steps"
+  )
+  validation_steps: EvaluationSteps = setting(-1, "Batches of one evaluation. -1: every example once.")
+  validation_interval: PositiveSteps = setting(1000, "Steps between two evaluations in `train_and_eval`.")
   best_checkpoint_export_subdir: str = setting(
     "", "Folder inside model_dir for the best weights so far. Empty: none are exported."
   )
@@ -86,7 +90,7 @@ class TrainerConfig:
     1e6,
     "A training loss above this counts as diverged from `recovery_begin_steps` on; one that is not finite always does.",
   )
-  recovery_begin_steps: Count = setting(0, "Step from which `loss_upper_bound` is enforced.")
+  recovery_begin_steps: Steps = setting(0, "Step from which `loss_upper_bound` is enforced.")
   recovery_max_trials: Annotated[int, limits.Ge(-1)] = setting(
     0,
     "How often a run that has diverged goes back to its last good checkpoint and leaves out the batches of the inner "
@@ -107,7 +111,7 @@ class TrainerConfig:
   best_checkpoints: tuple[BestCheckpointConfig, ...] = setting(
     (), "More rules for best weights, each with a folder of its own."
   )
-  checkpoints_at: tuple[Positive, ...] = setting(
+  checkpoints_at: tuple[PositiveSteps, ...] = setting(
     (), "Exact steps at which a checkpoint is saved and kept for good, besides the regular ones."
   )
   async_checkpoint: bool = setting(True, "Whether checkpoints are written while training goes on.")

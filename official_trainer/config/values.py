@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from official_trainer.config import hints, nearest
+from official_trainer.config import durations, hints, nearest
 
 if TYPE_CHECKING:
   import pydantic
@@ -144,6 +144,8 @@ def _truth(value: object) -> object:
 
 def _sentence(hint: Any, value: object, error: "pydantic.ValidationError") -> str:
   details = error.errors(include_url=False, include_context=True, include_input=True)
+  if said := [detail["msg"] for detail in details if detail["type"] == durations.ERROR]:
+    return said[0]
   limits = [detail for detail in details if detail["type"] in _LIMITS]
   if limits:
     name, word = _LIMITS[limits[0]["type"]]

@@ -10,8 +10,8 @@ from official_trainer.config.fields import Count, Positive, setting
 class DataConfig:
   """Settings of one input: which data, which batches, in which order.
 
-  Users subclass it with fields of their own. The names are Model Garden's; `shuffle`, `resume`, `skip_steps`
-  and `cache_in_memory_mb` are additions. A task that makes its own `tf.data.Dataset` decides itself
+  Users subclass it with fields of their own. The names are Model Garden's; `shuffle`, `resume`, `skip_steps`,
+  `cache_in_memory_mb` and `num_examples` are additions. A task that makes its own `tf.data.Dataset` decides itself
   which of the fields it reads.
   """
 
@@ -95,4 +95,9 @@ class DataConfig:
   )
   cache_in_memory_mb: Count = setting(
     512, "A decoded TFDS split of at most this many MB is loaded once and kept in memory. 0: never."
+  )
+  num_examples: Positive | None = setting(
+    None,
+    "Examples in one epoch, for durations in epochs. None: those of the task's source, or what its `tf.data` pipeline "
+    "says. Needed where neither knows.",
   )

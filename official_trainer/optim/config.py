@@ -1,15 +1,15 @@
 """Optimizers, learning rates, warm-up, averaging. Model Garden's names, defaults and meanings."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from official_trainer.config.durations import PositiveSteps, Steps
 from official_trainer.config.fields import (
   AboveZero,
   Count,
   Fraction,
   NonNegative,
   OneOf,
-  Positive,
   Share,
   setting,
 )
@@ -202,7 +202,7 @@ class EmaConfig:
 
   name: str = setting("ExponentialMovingAverage", "Name; kept for Model Garden's sake.")
   average_decay: Fraction = setting(0.99, "Weight of the old average in each update.")
-  start_step: Count = setting(0, "Step at which averaging starts; until then evaluation is of the raw weights.")
+  start_step: Steps = setting(0, "Step at which averaging starts; until then evaluation is of the raw weights.")
   dynamic_decay: bool = setting(
     True,
     "Whether the decay grows at first: min(average_decay, (1 + n) / (10 + n)) at update n.",
@@ -232,9 +232,9 @@ class StepwiseLrConfig:
   """values[0] up to and including step boundaries[0], then values[1], and so on."""
 
   name: str = setting("PiecewiseConstantDecay", "Name of the schedule.")
-  boundaries: tuple[Count, ...] | None = setting(None, "Steps at which the rate changes, rising. Required.")
+  boundaries: tuple[Steps, ...] | None = setting(None, "Steps at which the rate changes, rising. Required.")
   values: tuple[float, ...] | None = setting(None, "Learning rates, one more than boundaries. Required.")
-  offset: Count = setting(0, _OFFSET)
+  offset: Steps = setting(0, _OFFSET)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -243,10 +243,10 @@ class ExponentialLrConfig:
 
   name: str = setting("ExponentialDecay", "Name of the schedule.")
   initial_learning_rate: float | None = setting(None, _FIRST_RATE)
-  decay_steps: Positive | None = setting(None, "Steps in which the rate falls by `decay_rate`. Required.")
+  decay_steps: PositiveSteps | None = setting(None, "Steps in which the rate falls by `decay_rate`. Required.")
   decay_rate: float | None = setting(None, "Factor applied every `decay_steps`. Required.")
   staircase: bool | None = setting(None, "Whether the rate falls in jumps. None: smoothly.")
-  offset: Count = setting(0, _OFFSET)
+  offset: Steps = setting(0, _OFFSET)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -255,11 +255,11 @@ class PolynomialLrConfig:
 
   name: str = setting("PolynomialDecay", "Name of the schedule.")
   initial_learning_rate: float | None = setting(None, _FIRST_RATE)
-  decay_steps: Positive | None = setting(None, _DECAY_STEPS)
+  decay_steps: PositiveSteps | None = setting(None, _DECAY_STEPS)
   end_learning_rate: float = setting(0.0001, "Learning rate at the end of the schedule and after it.")
   power: float = setting(1.0, "The power; 1 is a straight line.")
   cycle: bool = setting(False, "Whether the schedule starts again after its end.")
-  offset: Count = setting(0, _OFFSET)
+  offset: Steps = setting(0, _OFFSET)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,9 +268,9 @@ class CosineLrConfig:
 
   name: str = setting("CosineDecay", "Name of the schedule.")
   initial_learning_rate: float | None = setting(None, _FIRST_RATE)
-  decay_steps: Positive | None = setting(None, _DECAY_STEPS)
+  decay_steps: PositiveSteps | None = setting(None, _DECAY_STEPS)
   alpha: float = setting(0.0, "Last learning rate, as a share of the first.")
-  offset: Count = setting(0, _OFFSET)
+  offset: Steps = setting(0, _OFFSET)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -288,10 +288,10 @@ class PowerAndLinearDecayLrConfig:
 
   name: str = setting("PowerAndLinearDecay", "Name of the schedule.")
   initial_learning_rate: float | None = setting(None, _FIRST_RATE)
-  total_decay_steps: Positive | None = setting(None, "Step at which the rate reaches 0. Required.")
+  total_decay_steps: PositiveSteps | None = setting(None, "Step at which the rate reaches 0. Required.")
   power: float = setting(-0.5, "The power of the step.")
   linear_decay_fraction: Fraction = setting(0.1, "Share of the steps with the fall to 0.")
-  offset: Count = setting(0, _OFFSET)
+  offset: Steps = setting(0, _OFFSET)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -301,7 +301,7 @@ class PowerDecayWithOffsetLrConfig:
   name: str = setting("PowerDecayWithOffset", "Name of the schedule.")
   initial_learning_rate: float | None = setting(None, _FIRST_RATE)
   power: float = setting(-0.5, "The power of the steps after the offset.")
-  offset: Count = setting(0, "Step at which the decay starts.")
+  offset: Steps = setting(0, "Step at which the decay starts.")
   pre_offset_learning_rate: float = setting(1.0e6, "Learning rate before `offset`.")
 
 
@@ -310,9 +310,9 @@ class StepCosineLrConfig:
   """Cosine pieces: from values[i] to values[i + 1] between two boundaries, the last one to 0."""
 
   name: str = setting("StepCosineDecayWithOffset", "Name of the schedule.")
-  boundaries: tuple[Count, ...] | None = setting(None, "Steps at which the pieces meet, rising. Required.")
+  boundaries: tuple[Steps, ...] | None = setting(None, "Steps at which the pieces meet, rising. Required.")
   values: tuple[float, ...] | None = setting(None, "Learning rates at the joints. Required.")
-  offset: Count = setting(0, _OFFSET)
+  offset: Steps = setting(0, _OFFSET)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -321,7 +321,7 @@ class LinearWarmupConfig:
 
   name: str = setting("linear", "Name of the warm-up.")
   warmup_learning_rate: float = setting(0.0, "Learning rate at step 0.")
-  warmup_steps: Count | None = setting(None, "Length in steps. Required.")
+  warmup_steps: Steps | None = setting(None, "Length in steps. Required.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -330,7 +330,7 @@ class PolynomialWarmupConfig:
 
   name: str = setting("polynomial", "Name of the warm-up.")
   power: float = setting(1.0, "The power; 1 is a straight line.")
-  warmup_steps: Count | None = setting(None, "Length in steps. Required.")
+  warmup_steps: Steps | None = setting(None, "Length in steps. Required.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -372,8 +372,9 @@ class OptimizerConfig(OneOf):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LrConfig(OneOf):
-  """Which learning-rate schedule, and its settings. Steps are completed updates."""
+  """Which learning-rate schedule, and its settings. Steps are completed updates. A number alone is a constant rate."""
 
+  shorthand: ClassVar[tuple[str, str] | None] = ("constant", "learning_rate")
   type: (
     Literal[
       "constant",
@@ -405,8 +406,9 @@ class LrConfig(OneOf):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WarmupConfig(OneOf):
-  """How the learning rate starts, or null for no warm-up."""
+  """How the learning rate starts. A duration alone, such as `warmup: 5%`, is a straight line of that length."""
 
+  shorthand: ClassVar[tuple[str, str] | None] = ("linear", "warmup_steps")
   type: Literal["linear", "polynomial"] | None = setting(
     None, "The warm-up in use: the name of one of the fields below, or null."
   )

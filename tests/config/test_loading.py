@@ -121,8 +121,10 @@ def test_all_problems_are_reported_together_each_with_its_origin(tmp_path):
       "runtime.seed: must be an integer or null, got 1.5.   (from gin)",
       "trainer.best_checkpoint_metric_comp: must be one of 'higher', 'lower' or null, got 'max'."
       "   (from --params_override)",
-      "trainer.checkpoint_interval: must be an integer, got 10.5.   (from --params_override)",
-      "trainer.validation_interval: must be an integer, got 'abc'.   (from --params_override)",
+      "trainer.checkpoint_interval: must be a whole number of steps, or a text such as '90 epochs', got 10.5."
+      "   (from --params_override)",
+      "trainer.validation_interval: must be a number of steps, '90 epochs', '1.2M examples' or '5%' of "
+      "trainer.train_steps, got 'abc'.   (from --params_override)",
       "trainer.best_checkpoint_eval_metric: must name a metric, because "
       "trainer.best_checkpoint_export_subdir is 'best_ckpt'.   (from --params_override)",
     ]

@@ -21,7 +21,7 @@ from official_trainer.errors import ConfigError, Origin
     ("a=train[:90%]", {"a": "train[:90%]"}),
     ("a=1,", {"a": 1}),
     ("a.b=1,a.b=2", {"a": {"b": 2}}),
-    ("a=1,a.b=2", {"a": {"b": 2}}),
+    ("a=null,a.b=2", {"a": {"b": 2}}),
     ("a: {b: 1}", {"a": {"b": 1}}),
     ('{"a": {"b": 1e-3}}', {"a": {"b": 1e-3}}),
     ("a:\n  b: 1\n  c: x=y\n", {"a": {"b": 1, "c": "x=y"}}),
@@ -32,6 +32,15 @@ def test_all_ways_to_write_an_override(text, values):
   assert document.values == values
   assert document.problems == ()
   assert document.origin("--params_override", "a") == Origin("--params_override")
+
+
+@pytest.mark.parametrize(
+  ("text", "key"), [("warmup=5%,warmup.linear.rate=2", "warmup.linear.rate"), ("a.b=2,a=1", "a")]
+)
+def test_a_value_that_would_undo_another_one_of_the_same_text_is_refused(text, key):
+  (problem,) = overrides.parse(text).problems
+  assert problem.path == key
+  assert "as a whole and in parts" in problem.message
 
 
 @pytest.mark.parametrize("name", ["fast.yaml", "fast.yml", "fast.json"])
