@@ -50,6 +50,8 @@ class Feed(abc.ABC):
   is_by_number = False
   # How many batches the dataset made last has, None where that is not known or there is no end.
   num_batches: int | None = None
+  # How many examples an epoch of training data has, None where that is not known.
+  num_examples: int | None = None
   # Whether a dataset that starts at a later step makes what comes before it first, which may take long.
   runs_forward = False
 
@@ -114,6 +116,7 @@ class IndexedFeed(_GlobalFeed):
   ):
     self.position, self.exact = indexed.position, indexed.exact
     super().__init__(strategy)
+    self.num_examples = indexed.num_examples
     self._indexed = indexed
     self._anchor = anchor
     self._skipped = skipped

@@ -49,12 +49,14 @@ class RunRecord:
   stopped_at: the step at which the run was stopped last by something that means to start it again, or None.
   recoveries: each time that the run diverged and went back, in order.
   steps_per_closure: what was measured for workers of parameter servers, or None.
+  num_examples: training examples in an epoch, where a length was written in epochs: it counts for the whole run.
   """
 
   seed: int
   stopped_at: int | None = None
   recoveries: tuple[Recovery, ...] = ()
   steps_per_closure: int | None = None
+  num_examples: int | None = None
 
   def save(self, model_dir: str) -> None:
     content = {"format_version": _FORMAT_VERSION, **dataclasses.asdict(self)}
@@ -80,12 +82,12 @@ def load_record(model_dir: str | None) -> RunRecord | None:
     text = file.read()
   try:
     values = json.loads(text)
-    stopped_at, steps_per_closure = values.get("stopped_at"), values.get("steps_per_closure")
     return RunRecord(
       seed=int(values["seed"]),
-      stopped_at=None if stopped_at is None else int(stopped_at),
+      stopped_at=_whole(values.get("stopped_at")),
       recoveries=tuple(Recovery(**recovery) for recovery in values.get("recoveries", ())),
-      steps_per_closure=None if steps_per_closure is None else int(steps_per_closure),
+      steps_per_closure=_whole(values.get("steps_per_closure")),
+      num_examples=_whole(values.get("num_examples")),
     )
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise ConfigError.of(
@@ -93,6 +95,10 @@ def load_record(model_dir: str | None) -> RunRecord | None:
       f"{path} cannot be read ({error}); it holds the run's seed and what it must leave out. Restore it, or use a new"
       " folder.",
     ) from error
+
+
+def _whole(value: float | str | None) -> int | None:
+  return None if value is None else int(value)
 
 
 def settled_seed(seed: int | None, model_dir: str | None) -> int:

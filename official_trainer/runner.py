@@ -34,6 +34,8 @@ from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost,
 from official_trainer.inspect.tpu_check import TpuReport, check_tpu
 from official_trainer.notices import NOTICES, stop_on_notice
 from official_trainer.random_state import draw_seed, seed_everything
+from official_trainer.run import lengths
+from official_trainer.run.data_size import DataSize
 from official_trainer.run.replay import Replay, StepReport
 from official_trainer.run.result import RunResult
 from official_trainer.run.session import Session
@@ -89,6 +91,7 @@ class Runner:
       began: when the process began, by `time.monotonic()`; None for now.
     """
     self._loaded = loaded
+    self._config = loaded.config  # Once `_resolve` was there: that in numbers of steps.
     self._mode = mode
     self._model_dir = model_dir
     self._written_dir = model_dir
@@ -199,7 +202,9 @@ class Runner:
     """
     config = self._loaded.config
     set_precision(config.runtime)
-    self._settle_process(draw_seed() if config.runtime.seed is None else config.runtime.seed)
+    seed = draw_seed() if config.runtime.seed is None else config.runtime.seed
+    self._settle_process(seed)
+    self._resolve(DataSize(self.build_task, config.task, seed, peers=None, recorded=None), seed)
     return check_tpu(lambda: self.build_trainer(self.build_task()))
 
   def _crash(self, step: int | None) -> CrashBundle | None:
@@ -228,13 +233,27 @@ class Runner:
     strategy = build_strategy(runtime, cluster)
     peers = build_peers(strategy)
     self._settle_seed(peers.from_chief(seed))
+    self._settle_process(self._seed)
+    recorded = None if record is None else record.num_examples
+    size = DataSize(self.build_task, self._loaded.config.task, self._seed, peers, recorded)
+    with strategy.scope():
+      self._resolve(size, self._seed)
     with written_folder(self._model_dir, peers) as self._written_dir:
       if self._mode in TRAINING_MODES:
-        if record is None or not peers.is_chief:
-          (record or RunRecord(seed=self._seed)).save(self._written_dir)
+        started = record or RunRecord(seed=self._seed)
+        now = dataclasses.replace(started, num_examples=size.num_examples or recorded)
+        if now != record or not peers.is_chief:
+          now.save(self._written_dir)
         self._write_config(before)
-      self._settle_process(self._seed)
       yield strategy, peers
+
+  def _resolve(self, size: DataSize, seed: int) -> None:
+    """Settles how long everything is, in steps."""
+    self._config, lines = lengths.resolve_lengths(self._loaded, self._mode, size)
+    if size.has_counted:
+      seed_everything(seed)  # As if nobody had asked.
+    for line in lines:
+      self._console.note(line)
 
   def _settle_process(self, seed: int) -> None:
     """Applies gin and the seed."""
@@ -252,12 +271,13 @@ class Runner:
       self._loaded = self._loaded.with_value("runtime.seed", seed, origin="the run's record")
 
   def _run_session(self, strategy: tf.distribute.Strategy) -> RunResult:
-    config = self._loaded.config
+    config = self._config
     with strategy.scope():
       trainer = self.build_trainer(self.build_task())
     record = load_record(self._written_dir)
     if self._mode in TRAINING_MODES and record is not None:
       trainer.execution.remember(record.steps_per_closure, self._note_steps_per_closure)
+      self._note_lengths(trainer.train_input.num_examples, record.num_examples)
     session = Session(
       trainer=trainer,
       options=config.trainer,
@@ -277,6 +297,12 @@ class Runner:
       hang_secs=config.runtime.hang_secs,
     )
     return session.run()
+
+  def _note_lengths(self, known: int | None, counted: int | None) -> None:
+    for line in lengths.notes(self._loaded, self._config, self._mode, known):
+      self._console.note(line)
+    if warning := lengths.size_warning(counted, self._config.task.train_data.num_examples, known):
+      self._console.warn(warning)
 
   def _note_steps_per_closure(self, steps: int) -> None:
     """Records a measured choice: the next start uses it again."""
@@ -309,12 +335,12 @@ class Runner:
   def build_task(self) -> Task:
     """Imports and builds the task that the config names. Called under the strategy's scope."""
     task_class = resolve_task_class(self._loaded.config.task.task_class)
-    config = self._loaded.config.task
+    config = self._config.task
     return task_class(config, logging_dir=self._written_dir, name=config.name)
 
   def build_trainer(self, task: Task) -> Trainer:
     """Builds model, optimizer and trainer. Called under the strategy's scope."""
-    config = self._loaded.config
+    config = self._config
     trains = self._mode in UPDATING_MODES
     model = require_keras_model(task.build_model(), task)
     trainer = self.trainer_class(

@@ -107,6 +107,18 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     del params
     return None
 
+  def count_examples(self, params: Any) -> int | None:
+    """Returns how many examples an epoch has, or None (the default without a source) where nobody knows.
+
+    Asked before the run is built, and only if a length in the config is written in epochs. Override it where building
+    the source takes long and the number is known without.
+
+    Args:
+      params: `task.train_data` or `task.validation_data`.
+    """
+    source = self.build_source(params)
+    return None if source is None else len(source)
+
   def build_inputs(self, params: Any, input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
     """Returns batches as a `tf.data.Dataset`. Called on every host.
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_trainer.closures import build_execution
-from official_trainer.config import foreign
+from official_trainer.config import foreign, steps
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.skipped import SkippedBatches
 from official_trainer.distribute.compilation import run_options
@@ -100,6 +100,7 @@ class Trainer(Training, Evaluation):
     self._model = model
     self._checkpoint_exporter = checkpoint_exporter
     self._options = foreign.read(TrainerConfig, config.trainer)
+    steps.require_steps(self._options, "trainer")
     self._runtime = foreign.read(RuntimeConfig, getattr(config, "runtime", None))
     seed = self._runtime.seed if seed is None else seed
     self._seed = draw_seed() if seed is None else seed

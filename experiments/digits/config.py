@@ -72,7 +72,9 @@ def cnn_ema() -> ExperimentConfig:
 def mlp() -> ExperimentConfig:
   """Dense layers on the digits, read through plain `tf.data`."""
   task = DigitsMlpConfig(
-    train_data=DataConfig(global_batch_size=64, is_training=True, shuffle_buffer_size=TRAIN_EXAMPLES),
+    train_data=DataConfig(
+      global_batch_size=64, is_training=True, shuffle_buffer_size=TRAIN_EXAMPLES, num_examples=TRAIN_EXAMPLES
+    ),
     validation_data=DataConfig(global_batch_size=64, is_training=False, drop_remainder=False),
   )
   return ExperimentConfig(task=task, trainer=_trainer())

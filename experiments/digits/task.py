@@ -9,7 +9,7 @@ import tf_keras
 
 from official_trainer.data import seeds as draw
 from official_trainer.data.source import RandomAccessSource
-from official_trainer.data.tfds import tfds_source
+from official_trainer.data.tfds import num_examples, tfds_source
 from official_trainer.experiments.digits.images import load_split
 from official_trainer.experiments.digits.network import build_cnn, build_mlp
 from official_trainer.task import Task
@@ -37,6 +37,9 @@ class DigitsTask(Task):
     if params.is_training:
       source = source.augment(lambda batch, seeds: (shift(batch[0], seeds), batch[1]))
     return source.map(_normalised)
+
+  def count_examples(self, params: Any) -> int:
+    return num_examples(params)
 
   def build_losses(self, labels, model_outputs, aux_losses=None) -> tf.Tensor:
     """Returns the cross entropy of each example, float32 [batch]."""

@@ -140,7 +140,7 @@ class _Resolver:
       if duration.amount and steps < 1:
         raise _Unknown(f"is less than one step ({how}).")
       if steps < field.least:
-        raise _Unknown(f"must be at least {field.least}, got {value!r}.")
+        raise _Unknown(f"must be at least {_steps(field.least)}.")
     except _Later:
       self.waits = True
       return value

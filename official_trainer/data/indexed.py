@@ -76,6 +76,11 @@ class IndexedInput:
     self._order_key = seeds_lib.stream_key(seed, "order")
     self._augment_key = seeds_lib.stream_key(seed, "augment")
 
+  @property
+  def num_examples(self) -> int:
+    """Examples in one epoch."""
+    return len(self._source)
+
   def dataset(
     self,
     start_step: int,

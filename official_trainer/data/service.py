@@ -97,6 +97,11 @@ class ServedInput:
     self.exact = service.is_ordered
     self.position = EXACT if service.is_ordered else SHARED
 
+  @property
+  def num_examples(self) -> int:
+    """Examples in one epoch."""
+    return self._indexed.num_examples
+
   def dataset(self, start_step: int, anchor: Anchor, **options: Any) -> tf.data.Dataset:
     """Returns the batches of steps `start_step`, `start_step` + 1, ...: arguments as of `IndexedInput.dataset`."""
     service = self._service

@@ -70,6 +70,14 @@ def tfds_source(params: Any, *, example_fn: Callable[[Structure], Structure] | N
   return arrays.load(source)
 
 
+def num_examples(params: Any) -> int:
+  """Returns the number of examples of a split of a prepared TFDS set, without reading any.
+
+  Arguments and errors as those of `tfds_source`.
+  """
+  return _num_examples(tfds_builder.open_prepared(params.tfds_name, params.tfds_data_dir), params.tfds_split)
+
+
 def _num_examples(builder: tfds.core.DatasetBuilder, split: str) -> int:
   try:
     return builder.info.splits[split].num_examples

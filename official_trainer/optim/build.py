@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from official_trainer.config import foreign
+from official_trainer.config import foreign, steps
 from official_trainer.errors import ConfigError
 from official_trainer.optim.config import OptimizationConfig
 
@@ -33,6 +33,7 @@ def build_optimizer(config: Any, runtime: Any = None) -> tf_keras.optimizers.Opt
   )
 
   own = foreign.read(OptimizationConfig, config)
+  steps.require_steps(own, "trainer.optimizer_config")
   _require_available(own)
   factory = optimization.OptimizerFactory(optimization.OptimizationConfig(_factory_params(own)))
   optimizer = factory.build_optimizer(factory.build_learning_rate(), use_legacy_optimizer=own.legacy)
