@@ -97,7 +97,7 @@ def is_layer_zero(name: str) -> bool:
     return True
   if unit == "experiments":
     return rest in ("", "manifest")
-  return unit in LAYERS and unit not in FILES and rest in ("", "config")
+  return unit in LAYERS and unit not in FILES and (rest in ("", "config") or rest.startswith("config_"))
 
 
 def needs_tensorflow(text: str, root: Path, seen: frozenset[Path] = frozenset()) -> bool:
