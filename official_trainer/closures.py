@@ -98,7 +98,10 @@ class OnWorkers(Execution):
   def own_generators(self, generators: list[tf.random.Generator]) -> None:
     self._states = own_state(generators)
 
-  def train_feed(self, task: Any, params: Any, *, distribute: Callable[..., Any], **how: Any) -> Feed:
+  def train_feed(
+    self, task: Any, params: Any, *, distribute: Callable[..., Any], num_parts: int = 1, **how: Any
+  ) -> Feed:
+    del num_parts  # Refused unless it is 1.
     return worker_feed.train_feed(self._pool, task, params, **how)
 
   def supplied_feed(self, dataset: Any) -> Feed:

@@ -82,8 +82,9 @@ class _GlobalFeed(Feed):
 
   exact = True
 
-  def __init__(self, strategy: tf.distribute.Strategy):
+  def __init__(self, strategy: tf.distribute.Strategy, num_parts: int = 1):
     self._strategy = strategy
+    self._multiple = strategy.num_replicas_in_sync * num_parts
     peers = build_peers(strategy)
     self._share = Share(peers.index, peers.num)
     if peers.num > 1:
@@ -98,7 +99,7 @@ class _GlobalFeed(Feed):
   def _rows_of(self, pipeline: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
     """Returns this host's rows of the global batches of a training pipeline, padded where they do not divide."""
     self.endless = is_endless(pipeline)
-    padded = pad_batches(pipeline, batch_size=batch_size, multiple=self._strategy.num_replicas_in_sync)
+    padded = pad_batches(pipeline, batch_size=batch_size, multiple=self._multiple)
     return self._share.of(padded)
 
 
@@ -113,17 +114,18 @@ class IndexedFeed(_GlobalFeed):
     indexed: IndexedInput | ServedInput,
     anchor: Callable[[], Anchor],
     skipped: Callable[[], SkippedBatches],
+    num_parts: int = 1,
   ):
     self.position, self.exact = indexed.position, indexed.exact
-    super().__init__(strategy)
+    super().__init__(strategy, num_parts)
     self.num_examples = indexed.num_examples
     self._indexed = indexed
     self._anchor = anchor
     self._skipped = skipped
 
   def dataset(self, step: int) -> tf.data.Dataset:
-    replicas = self._strategy.num_replicas_in_sync
-    return self._indexed.dataset(step, self._anchor(), multiple=replicas, skipped=self._skipped(), share=self._share)
+    skipped = self._skipped()
+    return self._indexed.dataset(step, self._anchor(), multiple=self._multiple, skipped=skipped, share=self._share)
 
 
 class SkippingFeed(_GlobalFeed):
@@ -139,8 +141,9 @@ class SkippingFeed(_GlobalFeed):
     build: Callable[[], tf.data.Dataset],
     batch_size: int,
     skipped: Callable[[], SkippedBatches],
+    num_parts: int = 1,
   ):
-    super().__init__(strategy)
+    super().__init__(strategy, num_parts)
     self._build = build
     self._batch_size = batch_size
     self._skipped = skipped
@@ -155,8 +158,10 @@ class RestartingFeed(_GlobalFeed):
   position = "input position: not kept (task.train_data.resume is 'none'); a resumed run starts the data over"
   exact = False
 
-  def __init__(self, strategy: tf.distribute.Strategy, build: Callable[[], tf.data.Dataset], batch_size: int):
-    super().__init__(strategy)
+  def __init__(
+    self, strategy: tf.distribute.Strategy, build: Callable[[], tf.data.Dataset], batch_size: int, num_parts: int = 1
+  ):
+    super().__init__(strategy, num_parts)
     self._build = build
     self._batch_size = batch_size
 
@@ -230,6 +235,7 @@ def train_feed(
   anchor: Callable[[], Anchor],
   skipped: Callable[[], SkippedBatches],
   distribute: Callable[..., Any],
+  num_parts: int = 1,
 ) -> Feed:
   """Chooses how the training data of a task are read.
 
@@ -241,12 +247,13 @@ def train_feed(
     anchor: returns the anchor of the input's position.
     skipped: returns which batches are left out.
     distribute: the trainer's `distribute_dataset`, for tasks of Model Garden.
+    num_parts: into how many equal parts each replica divides its share of a batch.
 
   Raises:
     ConfigError: if the batch size is missing, paths name no file, or the tf.data service is of no use.
   """
   if not isinstance(task, Task):
-    _require_divisible(params, "task.train_data", strategy.num_replicas_in_sync)
+    _require_divisible(params, "task.train_data", strategy.num_replicas_in_sync, num_parts)
     if getattr(params, "enable_tf_data_service", False):  # Their readers use it themselves, in no fixed order.
       restarted = functools.partial(_distributed_from, strategy, distribute, task, params, seed)
       return _inexact(DistributedFeed(lambda *_: restarted(0, SkippedBatches()), skipped), SERVED_BY_TASK)
@@ -262,10 +269,11 @@ def train_feed(
     if params.enable_tf_data_service:
       _require_one_process(strategy)
       served = served_pipeline(build, connect(params, "task.train_data"), params)
-      return _inexact(RestartingFeed(strategy, served, params.global_batch_size), pipeline_position(params))
+      restarting = RestartingFeed(strategy, served, params.global_batch_size, num_parts)
+      return _inexact(restarting, pipeline_position(params))
     if params.resume == "none":
-      return RestartingFeed(strategy, build, params.global_batch_size)
-    return SkippingFeed(strategy, build, params.global_batch_size, skipped)
+      return RestartingFeed(strategy, build, params.global_batch_size, num_parts)
+    return SkippingFeed(strategy, build, params.global_batch_size, skipped, num_parts)
   require_batch_size(params, "task.train_data")
   _refuse_pipeline_settings(params, "task.train_data")
   indexed = IndexedInput(
@@ -278,7 +286,7 @@ def train_feed(
     indexed = ServedInput(indexed, connect(params, "task.train_data", source=source))
     if not indexed.exact:
       _require_one_process(strategy)
-  return IndexedFeed(strategy, indexed, anchor, skipped)
+  return IndexedFeed(strategy, indexed, anchor, skipped, num_parts)
 
 
 def validation_feed(
@@ -375,12 +383,14 @@ def require_batch_size(params: Any, path: str) -> None:
     raise ConfigError.of(f"{path}.global_batch_size", f"must be at least 1, got {params.global_batch_size}.")
 
 
-def _require_divisible(params: Any, path: str, num_replicas: int) -> None:
+def _require_divisible(params: Any, path: str, num_replicas: int, num_parts: int = 1) -> None:
   """Refuses what a task that divides its batches itself would fail on once training begins."""
   size = getattr(params, "global_batch_size", 0) or 0
-  if size % num_replicas:
+  if size % (num_replicas * num_parts):
+    parts = "" if num_parts == 1 else f" times trainer.gradient_accumulation_steps ({num_parts})"
     raise ConfigError.of(
-      f"{path}.global_batch_size", f"must divide by the number of replicas ({num_replicas}) for this task, got {size}."
+      f"{path}.global_batch_size",
+      f"must divide by the number of replicas ({num_replicas}){parts} for this task, got {size}.",
     )
 
 

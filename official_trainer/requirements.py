@@ -9,6 +9,7 @@ import tensorflow as tf
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.errors import ConfigError, Problem
+from official_trainer.optim.config import ParamGroupConfig
 
 
 def require_asynchronous(strategy: tf.distribute.Strategy, trainer: TrainerConfig, runtime: RuntimeConfig) -> None:
@@ -22,6 +23,9 @@ def require_asynchronous(strategy: tf.distribute.Strategy, trainer: TrainerConfi
     "trainer.skip_nonfinite_updates": trainer.skip_nonfinite_updates,
     "trainer.train_tf_function": not trainer.train_tf_function,
     "trainer.train_tf_while_loop": not trainer.train_tf_while_loop,
+    "trainer.gradient_accumulation_steps": trainer.gradient_accumulation_steps > 1,
+    "trainer.log_norms": trainer.log_norms != "none",
+    "trainer.optimizer_config.param_groups": any(map(_multiplies, trainer.optimizer_config.param_groups)),
     "runtime.run_eagerly": runtime.run_eagerly,
     "runtime.enable_xla": runtime.enable_xla,
   }
@@ -38,6 +42,10 @@ def require_asynchronous(strategy: tf.distribute.Strategy, trainer: TrainerConfi
     raise ConfigError(problems)
 
 
+def _multiplies(rule: ParamGroupConfig) -> bool:
+  return rule.lr_multiplier != 1 or rule.layer_decay is not None
+
+
 _WHY_NOT = {
   "trainer.exact_resume": "is refused under parameter servers, whose updates come in another order in every run. Set"
   " trainer.serial_closures=true (for debugging), or use another strategy.",
@@ -45,6 +53,11 @@ _WHY_NOT = {
   " Use trainer.recovery_max_trials.",
   "trainer.train_tf_function": "must be true under parameter servers: workers run compiled functions only.",
   "trainer.train_tf_while_loop": "must be true under parameter servers: workers run compiled loops only.",
+  "trainer.gradient_accumulation_steps": "must be 1 under parameter servers: each worker updates by itself. Use a"
+  " smaller batch.",
+  "trainer.log_norms": "must be 'none' under parameter servers: others write while a worker measures its update.",
+  "trainer.optimizer_config.param_groups": "must have no lr_multiplier and no layer_decay under parameter servers: what"
+  " others wrote in between would be lost. Give the group an optimizer of its own with another learning_rate.",
   "runtime.run_eagerly": "must be false under parameter servers: workers run compiled functions only. Debug with"
   " distribution_strategy=one_device.",
   "runtime.enable_xla": "must be false under parameter servers: XLA cannot read variables of another process.",

@@ -12,6 +12,7 @@ import tf_keras
 from absl import logging
 
 from official_trainer.data.source import RandomAccessSource
+from official_trainer.optim.accumulate import share_of
 from official_trainer.optim.build import build_optimizer
 
 LOSS_WEIGHT = "loss_weight"
@@ -234,7 +235,7 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
       outputs = model(features, training=True)
       loss, weight = self._replica_loss(model, features, labels, outputs, mask)
       # The optimizer sums over replicas; each replica contributes its share of the global mean.
-      scaled_loss = loss * _share(weight)
+      scaled_loss = loss * share_of(weight)
       if isinstance(optimizer, tf_keras.mixed_precision.LossScaleOptimizer):
         scaled_loss = optimizer.get_scaled_loss(scaled_loss)
     variables = model.trainable_variables
@@ -350,11 +351,3 @@ def _mean_of(per_example: tf.Tensor, mask: tf.Tensor | None, weight: tf.Tensor) 
 
 def _sum_of(aux_losses: Sequence[tf.Tensor] | None) -> tf.Tensor:
   return tf.cast(tf.add_n(aux_losses), tf.float32) if aux_losses else tf.constant(0.0)
-
-
-def _share(weight: tf.Tensor) -> tf.Tensor | float:
-  """Returns this replica's share of the global weight."""
-  context = tf.distribute.get_replica_context()
-  if context.num_replicas_in_sync == 1:
-    return 1.0
-  return tf.math.divide_no_nan(weight, context.all_reduce(tf.distribute.ReduceOp.SUM, weight))

@@ -10,6 +10,7 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
+from official_trainer.batch_run import InOne, InParts
 from official_trainer.closures import build_execution
 from official_trainer.config import foreign, steps
 from official_trainer.config.trainer import TrainerConfig
@@ -21,6 +22,7 @@ from official_trainer.distribute.replicas import replica_statistics, round_for_e
 from official_trainer.errors import ConfigError, Problem, gathered
 from official_trainer.evaluation import Evaluation
 from official_trainer.execution import Execution
+from official_trainer.optim.accumulate import Accumulator
 from official_trainer.optim.build_updates import build_updates
 from official_trainer.optim.ema import build_ema
 from official_trainer.optim.foreign import without_averaging
@@ -134,6 +136,7 @@ class Trainer(Training, Evaluation):
     self._statistics = replica_statistics(model.variables)
     guarded = optimizer is not None and self._options.skip_nonfinite_updates
     self._guard = UpdateGuard(optimizer, model) if guarded else NoGuard()
+    self._batch_run = self._build_batch_run(self._options.gradient_accumulation_steps)
     self._keep_window = False
     self._skipped = SkippedBatches.of(getattr(getattr(config.task, "train_data", None), "skip_steps", ()))
 
@@ -155,6 +158,12 @@ class Trainer(Training, Evaluation):
         self._init_evaluation(validation_dataset)
     if problems:
       raise ConfigError(problems)
+
+  def _build_batch_run(self, num_parts: int) -> InOne | InParts:
+    if num_parts == 1 or self._optimizer is None:
+      return InOne(self._strategy, self._run_options)
+    accumulator = Accumulator(self._optimizer, self._updates.trained, num_parts)
+    return InParts(self._strategy, self._run_options, accumulator, num_parts)
 
   # ---- What it is made of -------------------------------------------------------------------------------------------
 

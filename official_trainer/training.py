@@ -9,6 +9,7 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
+from official_trainer.batch_run import InOne, InParts
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.anchor import Anchor
 from official_trainer.data.padding import Batch
@@ -34,6 +35,7 @@ class Training(orbit.StandardTrainer):
   _options: TrainerConfig
   _runtime: RuntimeConfig
   _guard: NoGuard | UpdateGuard
+  _batch_run: InOne | InParts
   _random: StepKeyedRandom
   _updates: NoUpdates | Updates
   _skipped: SkippedBatches
@@ -122,7 +124,7 @@ class Training(orbit.StandardTrainer):
     inputs = self.data_wait.timed(lambda: self.next_train_inputs(iterator))
     batch = self._train_input.to_replicas(inputs)
     with self._guard.across_replicas():
-      self.strategy.run(self._replica_train_step, args=(batch,), options=self._run_options)
+      self._batch_run.run(batch, self._begin_replica_step, self._replica_train_step, self._end_replica_step)
       with self._train_input.awaited(inputs):
         self.global_step.assign_add(1)
         average_statistics(self.strategy, self._statistics)
@@ -138,15 +140,26 @@ class Training(orbit.StandardTrainer):
     logs.update(self._updates.learning_rates(self.global_step))
     return logs
 
-  def _replica_train_step(self, batch: Batch) -> None:
-    accumulators = [variable for metric in [*self.train_metrics, self.train_loss] for variable in metric.variables]
-    with self._train_input.awaited(batch), self._guard.on_replica(accumulators):
+  def _begin_replica_step(self, batch: Batch) -> list[tf.Tensor]:
+    with self._train_input.awaited(batch):
       self._random.assign(self.global_step)
+      return self._guard.keep(self._accumulators)
+
+  def _replica_train_step(self, batch: Batch) -> None:
+    with self._train_input.awaited(batch):
       logs = self._task_train_step(
         batch.inputs, model=self.model, optimizer=self.optimizer, metrics=self.train_metrics, **mask_argument(batch)
       )
       look_for_unsaved_randomness(refuse=self._options.exact_resume)
       add_loss(self._train_loss, logs, self.task.loss, batch)
+
+  def _end_replica_step(self, batch: Batch, kept: list[tf.Tensor]) -> None:
+    with self._train_input.awaited(batch):
+      self._guard.settle(self._accumulators, kept)
+
+  @property
+  def _accumulators(self) -> list[tf.Variable]:
+    return [variable for metric in [*self.train_metrics, self.train_loss] for variable in metric.variables]
 
   # ---- Construction -------------------------------------------------------------------------------------------------
 
@@ -163,6 +176,7 @@ class Training(orbit.StandardTrainer):
       anchor=self._anchor,
       skipped=lambda: self._skipped,
       distribute=self.distribute_dataset,
+      num_parts=self._options.gradient_accumulation_steps,
     )
     if self._options.exact_resume and not self._train_input.exact:
       raise ValueError(f"trainer.exact_resume is set, but {self._train_input.position}.")

@@ -24,11 +24,14 @@ class NoGuard:
   metrics: tuple[tf_keras.metrics.Metric, ...] = ()
   has_skipped = False
 
-  @contextlib.contextmanager
-  def on_replica(self, accumulators: Sequence[tf.Variable]) -> Iterator[None]:
+  def keep(self, accumulators: Sequence[tf.Variable]) -> list[tf.Tensor]:
     """Keeps nothing."""
     del accumulators
-    yield
+    return []
+
+  def settle(self, accumulators: Sequence[tf.Variable], kept: Sequence[tf.Tensor]) -> None:
+    """Puts nothing back."""
+    del accumulators, kept
 
   @contextlib.contextmanager
   def across_replicas(self) -> Iterator[None]:
@@ -71,18 +74,19 @@ class UpdateGuard:
     """Whether this report has left out an update. Runs eagerly."""
     return float(self._skipped.result()) > 0
 
-  @contextlib.contextmanager
-  def on_replica(self, accumulators: Sequence[tf.Variable]) -> Iterator[None]:
-    """Puts the accumulators of metrics back after a step whose update was left out. Runs in replica context, traced.
+  def keep(self, accumulators: Sequence[tf.Variable]) -> list[tf.Tensor]:
+    """Returns what `settle` may have to put back. Runs in replica context, traced, before the step.
 
     Args:
-      accumulators: variables of the metrics that the body updates.
+      accumulators: variables of the metrics that the step updates.
     """
     self._is_good.assign(True)
-    before = [tf.identity(variable) for variable in accumulators]
-    yield
+    return [tf.identity(variable) for variable in accumulators]
+
+  def settle(self, accumulators: Sequence[tf.Variable], kept: Sequence[tf.Tensor]) -> None:
+    """Puts the accumulators back if the step's update was left out. Runs in replica context, traced, after the step."""
     is_good = tf.identity(self._is_good)
-    _put_back(accumulators, before, is_good)
+    _put_back(accumulators, kept, is_good)
     is_first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
     self._skipped.update_state(tf.cast(tf.logical_and(is_first, tf.logical_not(is_good)), tf.float32))
 

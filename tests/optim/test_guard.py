@@ -84,8 +84,9 @@ def test_dynamic_loss_scaling_sees_the_bad_update_and_lowers_its_scale():
 
   @tf.function
   def step():
-    with guard.on_replica([]):
-      optimizer.apply_gradients([(weight * np.nan, weight) for weight in model.trainable_variables])
+    kept = guard.keep([])
+    optimizer.apply_gradients([(weight * np.nan, weight) for weight in model.trainable_variables])
+    guard.settle([], kept)
 
   step()
   assert [weight.numpy().tobytes() for weight in model.weights] == before
