@@ -11,7 +11,8 @@ import tensorflow as tf
 import tf_keras
 from absl import logging
 
-from official_trainer.checkpoint.best import best_so_far, names_of
+from official_trainer.checkpoint.best_rules import best_so_far
+from official_trainer.checkpoint.nested_logs import names_of
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.padding import Batch
 from official_trainer.distribute.peers import Peers

@@ -14,7 +14,7 @@ import tf_keras
 
 from official_trainer import registry
 from official_trainer.atomic import write_text
-from official_trainer.checkpoint.best import BestCheckpoints, best_metric_names, build_best_checkpoints
+from official_trainer.checkpoint.best_rules import BestCheckpoints, best_metric_names, build_best_checkpoints
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config import checks, drift, gin_bindings

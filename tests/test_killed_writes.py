@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from official_trainer.checkpoint import manifest
-from official_trainer.checkpoint.best import best_checkpoint_in
+from official_trainer.checkpoint.best_folder import best_checkpoint_in
 from official_trainer.run import session as session_module
 from official_trainer.testing import differences
 from tests import tiny

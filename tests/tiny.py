@@ -17,7 +17,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_trainer.checkpoint import manifest
-from official_trainer.checkpoint.best import build_best_checkpoints
+from official_trainer.checkpoint.best_rules import build_best_checkpoints
 from official_trainer.config.experiment import ExperimentConfig, TaskConfig
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.arrays import ArraySource

@@ -2,62 +2,41 @@
 
 from __future__ import annotations
 
-import functools
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from official_trainer.checkpoint.best_folder import FILE_KEY, STEP_KEY, BestFolder, Record, best_checkpoint_in
-from official_trainer.checkpoint.manifest import committed_steps
-from official_trainer.config.trainer import BestCheckpointConfig, TrainerConfig
-from official_trainer.config.trainer import comparison as resolved_comparison
-
-
-def is_better(new: float, old: float | None, comparison: str) -> bool:
-  """Says whether `new` replaces `old`. A value that is not finite never does, and is always replaced.
-
-  Args:
-    new: value of the newest evaluation.
-    old: value of the best so far, or None.
-    comparison: "higher" or "lower".
-  """
-  if not math.isfinite(new):
-    return False
-  if old is None or not math.isfinite(old):
-    return True
-  return new > old if comparison == "higher" else new < old
-
-
-def lookup(logs: Mapping[str, Any], metric_name: str) -> float | None:
-  """Finds a metric by name in possibly nested logs, levels joined by "|". None if it is not there or not a scalar."""
-  node: Any = logs.get(metric_name)
-  if node is None:
-    node = logs
-    for key in metric_name.split("|"):
-      if not isinstance(node, Mapping) or key not in node:
-        return None
-      node = node[key]
-  try:
-    return float(node)
-  except (TypeError, ValueError):
-    return None
+from official_trainer.checkpoint.best_folder import (
+  FILE_KEY,
+  STEP_KEY,
+  BestFolder,
+  Record,
+  best_checkpoint_in,
+  packed,
+  unpacked,
+)
+from official_trainer.checkpoint.config import Ties
+from official_trainer.checkpoint.nested_logs import lookup, names_of, scalars_in
+from official_trainer.checkpoint.ranking import Ranking
+from official_trainer.config.comparison import comparison as resolved_comparison
 
 
 class BestCheckpoint:
   """One rule "the best by this metric", with its folder.
 
-  The folder holds a model-only checkpoint (`tf.train.Checkpoint(model=...)`), with the weights as they were evaluated,
-  and `info.json` with the metrics of that evaluation. The weights are written first, the record second by rename, and
-  the previous best is deleted last: not before a checkpoint was committed whose state knows the new one, since a run
-  that goes back to the checkpoint before goes back to the previous best, too.
+  The folder holds one or several model-only checkpoints (`tf.train.Checkpoint(model=...)`), with the weights as they
+  were evaluated, and `info.json` with the metrics of the best evaluation, and the ranking where several are kept. The
+  weights are written first, the record second by rename, and weights that it no longer names are deleted last: not
+  before a checkpoint was committed whose state knows the new record, since a run that goes back to the checkpoint
+  before goes back to the previous record, too.
 
-  A run that was killed after an export and goes on from before it finds a record that is ahead of its state. The record
-  stays while it is the better one, so that the folder never gets worse, until the run comes to that step: then it was
-  repeated, or it belongs to a course that the run did not take again, and the state's own best takes its place.
+  A run that was killed after an export and goes on from before it finds a record that is ahead of its state. What the
+  record has of later steps stays in it while it is good enough, so that the folder never gets worse, until the run
+  comes to those steps: then they were repeated, or they belong to a course that the run did not take again, and the
+  state's own ranking takes their place.
   """
 
   def __init__(
@@ -68,6 +47,10 @@ class BestCheckpoint:
     records: dict[str, Record] | None = None,
     key: str | None = None,
     committed_step: Callable[[], int] | None = None,
+    *,
+    top_k: int = 1,
+    min_gain: float = 0.0,
+    ties: Ties = "first",
   ):
     """Stores the rule.
 
@@ -78,8 +61,11 @@ class BestCheckpoint:
       records: key -> record of the best so far; a TrainState's `host.best`. None: this object keeps its own, read from
         `info.json`.
       key: where this rule's record is among `records`. None: the name of the folder.
-      committed_step: returns the step of the newest checkpoint. None: nobody goes back, the previous best is deleted at
-        once.
+      committed_step: returns the step of the newest checkpoint. None: nobody goes back, weights that are no longer
+        among the best are deleted at once.
+      top_k: how many of the best are kept.
+      min_gain: by how much a value must be better than the one whose place it takes.
+      ties: whether the first or the last of equal values ranks higher.
 
     Raises:
       ValueError: if the comparison is none of the allowed words.
@@ -88,21 +74,26 @@ class BestCheckpoint:
       raise ValueError(f"best checkpoint comparison must be 'higher' or 'lower', got {comparison!r}.")
     self._folder = BestFolder(export_dir)
     self._key = key or os.path.basename(os.path.normpath(export_dir))
-    self._metric_name = metric_name
-    self._comparison = resolved_comparison(metric_name, comparison)
+    self._ranking = Ranking(
+      metric_name=metric_name,
+      comparison=resolved_comparison(metric_name, comparison),
+      top_k=top_k,
+      min_gain=min_gain,
+      ties=ties,
+    )
     self._committed_step = committed_step
-    self._replaced: list[tuple[str, int]] = []  # File of a former best, and the step at which it was replaced.
+    self._replaced: list[tuple[str, int]] = []  # File that was among the best, and the step at which it fell out.
     self._records = {} if records is None else records
     if records is None and (record := self._folder.record):
       self._records[self._key] = record
 
   @property
   def metric_name(self) -> str:
-    return self._metric_name
+    return self._ranking.metric_name
 
   @property
   def comparison(self) -> str:
-    return self._comparison
+    return self._ranking.comparison
 
   @property
   def export_dir(self) -> str:
@@ -116,7 +107,12 @@ class BestCheckpoint:
   @property
   def best_value(self) -> float | None:
     logs = self.best_ckpt_logs
-    return None if logs is None else lookup(logs, self._metric_name)
+    return None if logs is None else self._ranking.value(logs)
+
+  @property
+  def ranked(self) -> list[Record]:
+    """The records of what is kept, best first."""
+    return unpacked(self.best_ckpt_logs)
 
   @property
   def best_ckpt_path(self) -> str | None:
@@ -125,7 +121,7 @@ class BestCheckpoint:
   def maybe_export_checkpoint(
     self, checkpoint: tf.train.Checkpoint, eval_logs: Mapping[str, Any], global_step: int
   ) -> bool:
-    """Exports the weights now in place if they score better than the best so far.
+    """Exports the weights now in place if they score well enough to be kept.
 
     Args:
       checkpoint: a checkpoint whose `model`, a tf.Module, is exported. Weights that are not finite never are, whatever
@@ -138,163 +134,75 @@ class BestCheckpoint:
 
     Raises:
       KeyError: if the metric is not among the logs.
-      NotWritten: if the file system refuses. The best so far then stays what it was.
+      NotWritten: if the file system refuses. What was kept so far then stays what it was.
     """
     step = int(global_step)
-    value = lookup(eval_logs, self._metric_name)
+    value = lookup(eval_logs, self.metric_name)
     if value is None:
       raise KeyError(
-        f"the metric {self._metric_name!r} of the best checkpoint is not reported."
+        f"the metric {self.metric_name!r} of the best checkpoint is not reported."
         f" Reported: {', '.join(names_of(eval_logs))}."
       )
-    is_new = is_better(value, self.best_value, self._comparison)
-    if is_new and (names := _non_finite_names(checkpoint.model)):
+    candidate = {**scalars_in(eval_logs), STEP_KEY: step}
+    ranked = self._ranking.with_candidate(self.ranked, candidate)
+    if ranked is not None and (names := _non_finite_names(checkpoint.model)):
       logging.warning(
-        "%s = %s would be the best at step %d, but %d variables are not finite (%s): not exported.",
-        self._metric_name, value, step, len(names), ", ".join(names[:5]),
+        "%s = %s would be among the best at step %d, but %d variables are not finite (%s): not exported.",
+        self.metric_name, value, step, len(names), ", ".join(names[:5]),
       )  # fmt: skip
-      is_new = False
-    if is_new:
-      self._export(checkpoint.model, eval_logs, step)
-    self._settle(step)
+      ranked = None
+    if ranked is None:
+      self._show(self.ranked, step)
+    else:
+      self._export(checkpoint.model, candidate, ranked)
     self._remove(final=self._committed_step is None)
-    return is_new
+    return ranked is not None
 
   def finish(self) -> None:
-    """Leaves nothing in the folder but the best. Call at the end of a run."""
+    """Leaves nothing in the folder but what its record names. Call at the end of a run."""
     self._remove(final=True)
 
-  def _export(self, model: tf.Module, eval_logs: Mapping[str, Any], step: int) -> None:
-    before = self.best_ckpt_logs
-    record = {**_scalars(eval_logs), STEP_KEY: step}
-    file = self._folder.file_for(record)
-    self._folder.write_weights(model, file)
-    record[FILE_KEY] = file
-    if not self._is_ahead(self._folder.record, record):
-      self._folder.write_record(record)
-    self._records[self._key] = record
-    if before is not None:
-      self._replaced.append((before[FILE_KEY], step))
-    logging.info("New best %s = %s at step %d, exported to %s.", self._metric_name, self.best_value, step, file)
+  def _export(self, model: tf.Module, candidate: Record, ranked: list[Record]) -> None:
+    """Writes the weights, names them in `candidate`, which is one of `ranked`, and makes that the ranking."""
+    before, step = self.ranked, candidate[STEP_KEY]
+    candidate[FILE_KEY] = self._folder.file_for(candidate, [*before, *unpacked(self._folder.record)])
+    self._folder.write_weights(model, candidate[FILE_KEY])
+    self._show(ranked, step)
+    self._records[self._key] = packed(ranked, self._ranking.top_k)
+    stays = _files(ranked)
+    self._replaced += [(file, step) for file in _files(before) if file not in stays]
+    logging.info(
+      "%s = %s at step %d is number %d of the best, exported to %s.",
+      self.metric_name, self._ranking.value(candidate), step, ranked.index(candidate) + 1, candidate[FILE_KEY],
+    )  # fmt: skip
 
-  def _is_ahead(self, found: Record | None, record: Record) -> bool:
-    """Says whether the record on disk is of a later step than `record`, and better."""
-    if found is None or found.get(STEP_KEY, -1) <= record[STEP_KEY] or not self._folder.holds(found.get(FILE_KEY, "")):
-      return False
-    value = lookup(found, self._metric_name)
-    return value is not None and is_better(value, lookup(record, self._metric_name), self._comparison)
-
-  def _settle(self, step: int) -> None:
-    """Puts the state's best in the place of a record that was ahead, once its step has come and it was not repeated."""
-    mine, found = self.best_ckpt_logs, self._folder.record
-    if mine is None or found is None or found == mine or found.get(STEP_KEY, -1) > step:
+  def _show(self, ranked: Sequence[Record], step: int) -> None:
+    """Makes the record on disk that of `ranked`, with what it has of steps after `step` and would be among the best."""
+    found = self._folder.record
+    ahead = [record for record in unpacked(found) if record.get(STEP_KEY, -1) > step]
+    wanted = self._ranking.with_later(ranked, ahead)
+    if not wanted or packed(wanted, self._ranking.top_k) == found:
       return
-    if self._folder.holds(mine[FILE_KEY]):
-      self._folder.write_record(mine)
+    ahead = [record for record in ahead if self._is_there(record)]
+    there = [record for record in self._ranking.with_later(ranked, ahead) if self._is_there(record)]
+    if there and packed(there, self._ranking.top_k) != found:
+      self._folder.write_record(packed(there, self._ranking.top_k))
+
+  def _is_there(self, record: Record) -> bool:
+    return self._folder.holds(record.get(FILE_KEY, ""))
 
   def _remove(self, *, final: bool) -> None:
     """Removes weights that nobody can go back to."""
-    found, mine = self._folder.record, self.best_ckpt_logs
     if not final and self._committed_step is not None:
       committed = self._committed_step()
       self._replaced = [(file, step) for file, step in self._replaced if committed <= step]
-    kept = {record[FILE_KEY] for record in (found, None if final else mine) if record and FILE_KEY in record}
+    kept = set(_files([*unpacked(self._folder.record), *([] if final else self.ranked)]))
     if kept:
       self._folder.keep(kept if final else kept | {file for file, _ in self._replaced})
 
 
-class BestCheckpoints:
-  """Several rules that are looked after together, each with its folder."""
-
-  def __init__(self, rules: Sequence[BestCheckpoint]):
-    self._rules = tuple(rules)
-
-  def __iter__(self) -> Iterator[BestCheckpoint]:
-    return iter(self._rules)
-
-  @property
-  def best_ckpt_logs(self) -> dict[str, float]:
-    """Metric name -> best value so far, for the rules that have one."""
-    return {rule.metric_name: rule.best_value for rule in self._rules if rule.best_value is not None}
-
-  def maybe_export_checkpoint(
-    self, checkpoint: tf.train.Checkpoint, eval_logs: Mapping[str, Any], global_step: int
-  ) -> bool:
-    """Lets every rule decide. Returns whether any exported."""
-    exported = [rule.maybe_export_checkpoint(checkpoint, eval_logs, global_step) for rule in self._rules]
-    return any(exported)
-
-  def finish(self) -> None:
-    """Leaves nothing in the folders but the best. Call at the end of a run."""
-    for rule in self._rules:
-      rule.finish()
-
-
-def build_best_checkpoints(
-  options: TrainerConfig, model_dir: str, records: dict[str, Record] | None = None
-) -> BestCheckpoints | None:
-  """Builds the rules of a trainer config: `best_checkpoint_*` and `best_checkpoints`. None if there are none.
-
-  Args:
-    options: the trainer config.
-    model_dir: the run's folder.
-    records: a TrainState's `host.best`; None for a process that only evaluates.
-  """
-  committed = None if records is None else functools.partial(_newest_step, model_dir)
-  rules = [
-    BestCheckpoint(
-      os.path.join(model_dir, rule.subdir), rule.eval_metric, rule.metric_comp, records, rule.subdir, committed
-    )
-    for rule in _rules_of(options).values()
-  ]
-  return BestCheckpoints(rules) if rules else None
-
-
-def _newest_step(model_dir: str) -> int:
-  return max(committed_steps(model_dir), default=-1)
-
-
-def best_metric_names(options: TrainerConfig) -> dict[str, str]:
-  """Maps the config key of each rule to the metric it watches."""
-  return {key: rule.eval_metric for key, rule in _rules_of(options).items()}
-
-
-def best_so_far(options: TrainerConfig, best: Mapping[str, Any]) -> dict[str, float]:
-  """Returns "best_<metric>" -> value for each rule of the config that has one among the logs of the best."""
-  values = {name: lookup(best, name) for name in best_metric_names(options).values()}
-  return {f"best_{name}": value for name, value in values.items() if value is not None}
-
-
-def _rules_of(options: TrainerConfig) -> dict[str, BestCheckpointConfig]:
-  """Maps the key that names a rule's metric to the rule."""
-  rules = {}
-  if options.best_checkpoint_export_subdir and options.best_checkpoint_eval_metric:
-    rules["trainer.best_checkpoint_eval_metric"] = BestCheckpointConfig(
-      subdir=options.best_checkpoint_export_subdir,
-      eval_metric=options.best_checkpoint_eval_metric,
-      metric_comp=options.best_checkpoint_metric_comp,
-    )
-  for index, rule in enumerate(options.best_checkpoints):
-    rules[f"trainer.best_checkpoints.{index}.eval_metric"] = rule
-  return rules
-
-
-def names_of(logs: Mapping[str, Any], prefix: str = "") -> list[str]:
-  """Lists the names in possibly nested logs, levels joined by "|"."""
-  names: list[str] = []
-  for key, value in logs.items():
-    names += names_of(value, f"{prefix}{key}|") if isinstance(value, Mapping) else [f"{prefix}{key}"]
-  return names
-
-
-def _scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
-  kept: dict[str, Any] = {}
-  for key, value in logs.items():
-    if isinstance(value, Mapping):
-      kept[key] = _scalars(value)
-    elif (number := lookup(logs, key)) is not None:
-      kept[key] = number
-  return kept
+def _files(records: Collection[Record]) -> list[str]:
+  return [record[FILE_KEY] for record in records if FILE_KEY in record]
 
 
 def _non_finite_names(model: tf.Module) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,11 +15,24 @@ from official_trainer.checkpoint.state_file import read_state_file, write_state_
 
 STEP_KEY = "best_ckpt_global_step"
 FILE_KEY = "best_ckpt_file"
+RANKING_KEY = "best_ckpt_ranking"
 _NAME = "best_ckpt"
 _RECORD = "info.json"
 
 Record = dict[str, Any]
 """The scores of an evaluation, its step under STEP_KEY, and its file of weights under FILE_KEY."""
+
+
+def packed(ranked: Sequence[Record], top_k: int) -> Record:
+  """Returns one record of several: the best, and all of them, best first, under RANKING_KEY where several are kept."""
+  return dict(ranked[0]) if top_k == 1 else {**ranked[0], RANKING_KEY: list(ranked)}
+
+
+def unpacked(record: Record | None) -> list[Record]:
+  """Returns the records in a packed one, best first."""
+  if not record:
+    return []
+  return list(record[RANKING_KEY]) if RANKING_KEY in record else [record]
 
 
 class BestFolder:
@@ -43,18 +56,20 @@ class BestFolder:
     """Says whether the weights of this name are there."""
     return tf.io.gfile.exists(os.path.join(self._path, f"{file}.index"))
 
-  def file_for(self, record: Record) -> str:
+  def file_for(self, record: Record, named: Collection[Record]) -> str:
     """Returns the name of the file for the weights with these scores, at this step.
 
-    Weights that the record on disk names are only replaced by a repetition of them, which has the same bits: others of
-    the same step get another name, so that record and weights agree at every moment.
+    Weights that a record names are only replaced by a repetition of them, which has the same bits: others of the same
+    step get another name, so that record and weights agree at every moment.
+
+    Args:
+      record: the scores and the step.
+      named: the records, on disk or in the state, whose weights must stay what they are.
     """
-    file, found = f"{_NAME}-{record[STEP_KEY]}", self.record
-    if found is None or found.get(FILE_KEY) != file:
-      return file
-    scores = {key: value for key, value in found.items() if key != FILE_KEY}
-    is_repeated = json.dumps(scores, sort_keys=True) == json.dumps(record, sort_keys=True)  # NaN is NaN here.
-    return file if is_repeated else f"{file}-again"
+    file = f"{_NAME}-{record[STEP_KEY]}"
+    while any(other.get(FILE_KEY) == file and not _is_repetition(record, other) for other in named):
+      file += "-again"
+    return file
 
   def write_weights(self, model: tf.Module, file: str) -> None:
     """Writes the weights that are in place now under this name."""
@@ -66,9 +81,11 @@ class BestFolder:
       tf.train.Checkpoint(model=model).write(prefix, options=options)
 
   def write_record(self, record: Record) -> None:
-    """Makes the weights that `record` names those that count, by rename."""
+    """Makes the weights that `record`, a packed one, names those that count, by rename."""
     write_text(os.path.join(self._path, _RECORD), json.dumps(record, indent=2, sort_keys=True) + "\n")
-    write_state_file(self._path, [record[FILE_KEY]])
+    write_state_file(
+      self._path, [one[FILE_KEY] for one in reversed(unpacked(record))]
+    )  # TensorFlow's latest: the best.
 
   def keep(self, files: Collection[str]) -> None:
     """Removes all weights but these, and what was left by a process that could not finish."""
@@ -105,7 +122,18 @@ def best_checkpoint_in(folder: str) -> str | None:
   return read_state_file(folder)
 
 
-def step_of(folder: str) -> int | None:
-  """Returns the step at which the best weights were evaluated, from the record."""
+def step_of(folder: str, file: str | None = None) -> int | None:
+  """Returns the step at which weights of the folder were evaluated, from the record.
+
+  Args:
+    folder: of best weights.
+    file: the name of the weights; None for the best.
+  """
   record = read_record(folder)
-  return int(record[STEP_KEY]) if record and STEP_KEY in record else None
+  found = next((one for one in unpacked(record) if one.get(FILE_KEY) == file), record)
+  return int(found[STEP_KEY]) if found and STEP_KEY in found else None
+
+
+def _is_repetition(record: Record, other: Record) -> bool:
+  scores = {key: value for key, value in other.items() if key != FILE_KEY}
+  return json.dumps(scores, sort_keys=True) == json.dumps(record, sort_keys=True)  # NaN is NaN here.

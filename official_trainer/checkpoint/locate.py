@@ -36,4 +36,4 @@ def is_model_only(prefix: str) -> bool:
 
 def recorded_step(prefix: str) -> int:
   """Returns the step at which a model-only checkpoint was made; 0 if no record says so."""
-  return best_folder.step_of(os.path.dirname(prefix)) or 0
+  return best_folder.step_of(os.path.dirname(prefix), os.path.basename(prefix)) or 0

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from official_trainer.checkpoint.best import BestCheckpoints, build_best_checkpoints
+from official_trainer.checkpoint.best_rules import BestCheckpoints, build_best_checkpoints
 from official_trainer.config import foreign
 from official_trainer.config.checks import EVALUATING_MODES, RUN_MODES, TRAINING_MODES
 from official_trainer.config.trainer import TrainerConfig

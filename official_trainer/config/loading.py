@@ -20,8 +20,8 @@ from official_trainer.config import (
   overrides,
   yaml_text,
 )
+from official_trainer.config.comparison import comparison
 from official_trainer.config.experiment import ExperimentConfig
-from official_trainer.config.trainer import comparison
 from official_trainer.config.yaml_text import Document
 from official_trainer.errors import DEFAULT, ConfigError, Origin, Problem
 

@@ -5,37 +5,12 @@ from typing import Annotated, Literal
 
 import annotated_types as limits
 
+from official_trainer.checkpoint.config import BestCheckpointConfig, Ties
+from official_trainer.config.comparison import Comparison
+from official_trainer.config.comparison import comparison as comparison
 from official_trainer.config.durations import EvaluationSteps, PositiveSteps, Steps, TrainSteps
-from official_trainer.config.fields import AboveZero, Count, Positive, Share, setting
+from official_trainer.config.fields import AboveZero, Count, NonNegative, Positive, Share, setting
 from official_trainer.optim.config import BatchNormConfig, OptimizationConfig
-
-Comparison = Literal["higher", "lower"]
-
-
-def comparison(eval_metric: str, metric_comp: Comparison | None) -> Comparison:
-  """Returns which direction is better for a metric.
-
-  Args:
-    eval_metric: Name of the metric; parts of nested names are joined by '|'.
-    metric_comp: What the config says, or None when it says nothing.
-
-  Returns:
-    `metric_comp` when given; else "lower" for names that end in "loss", "higher" for all others.
-  """
-  if metric_comp is not None:
-    return metric_comp
-  return "lower" if eval_metric.endswith("loss") else "higher"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BestCheckpointConfig:
-  """One more rule by which the best weights so far are exported."""
-
-  subdir: str = setting("", "Folder of the exported weights, inside model_dir.")
-  eval_metric: str = setting("", "Metric to judge by; parts of nested names are joined by '|'.")
-  metric_comp: Comparison | None = setting(
-    None, "Which is better. None: lower for names that end in 'loss', else higher."
-  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,9 +18,7 @@ class TrainerConfig:
   """Settings of training, evaluation, checkpoints and summaries.
 
   A step is one completed update. All intervals are counted in steps and lie on an absolute grid:
-  a resumed run acts at the same steps as an uninterrupted one. `best_checkpoints`,
-  `checkpoints_at`, `train_epochs`, `async_checkpoint`, `exact_resume`, `recovery_learning_rate_factor`,
-  `skip_nonfinite_updates`, `steps_per_closure` and `serial_closures` are additions to Model Garden's fields.
+  a resumed run acts at the same steps as an uninterrupted one. Most fields are Model Garden's; the rest are additions.
   """
 
   optimizer_config: OptimizationConfig = setting(
@@ -85,6 +58,15 @@ class TrainerConfig:
   )
   best_checkpoint_metric_comp: Comparison | None = setting(
     None, "Which is better. None: lower for names that end in 'loss', else higher."
+  )
+  best_checkpoint_top_k: Positive = setting(
+    1, "How many of the best weights stay in the folder; its record ranks them."
+  )
+  best_checkpoint_min_gain: NonNegative = setting(
+    0.0, "By how much a value must be better than the one whose place it takes, in units of the metric."
+  )
+  best_checkpoint_ties: Ties = setting(
+    "first", "Which of equal values ranks higher: the first one stays the best, or the last one becomes it."
   )
   loss_upper_bound: AboveZero = setting(
     1e6,

@@ -14,7 +14,7 @@ from official_trainer.actions.record import RecordHistory
 from official_trainer.actions.recover import CheckDivergence, Recover
 from official_trainer.actions.write import WriteReport
 from official_trainer.cadence import Cadence
-from official_trainer.checkpoint.best import best_metric_names
+from official_trainer.checkpoint.best_rules import best_metric_names
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.checkpoint.store import CheckpointStore

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_trainer.checkpoint import manifest
-from official_trainer.checkpoint.best_folder import best_checkpoint_in, read_record
+from official_trainer.checkpoint.best_folder import FILE_KEY, Record, best_checkpoint_in, read_record, unpacked
 from official_trainer.checkpoint.stored import VALUE
 
 _HISTORY = "history.jsonl"
@@ -105,10 +105,18 @@ def _best_differences(name: str, left: str, right: str) -> list[str]:
   records = [read_record(folder) for folder in (left, right)]
   if records[0] != records[1]:
     return [f"{name}: {records[0]} != {records[1]}"]
-  prefixes = [best_checkpoint_in(folder) for folder in (left, right)]
-  if None in prefixes:
+  prefixes = [_best_prefixes(folder, record) for folder, record in zip((left, right), records, strict=True)]
+  if not all(prefixes):
     return [] if prefixes[0] == prefixes[1] else [f"{name}: only one run has weights"]
-  return [f"{name}/{line}" for line in tensor_differences(*prefixes)]  # type: ignore[arg-type]
+  return [f"{name}/{line}" for pair in zip(*prefixes, strict=True) for line in tensor_differences(*pair)]
+
+
+def _best_prefixes(folder: str, record: Record | None) -> list[str]:
+  """Lists the weights in a folder of best checkpoints: those that the record names, else the newest."""
+  if files := [one[FILE_KEY] for one in unpacked(record) if FILE_KEY in one]:
+    return [os.path.join(folder, file) for file in files]
+  newest = best_checkpoint_in(folder)
+  return [] if newest is None else [newest]
 
 
 def _tensors(prefix: str) -> dict[str, np.ndarray]:

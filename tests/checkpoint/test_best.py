@@ -4,21 +4,12 @@ import json
 import math
 import os
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_trainer.checkpoint import best_folder
-from official_trainer.checkpoint.best import (
-  BestCheckpoint,
-  best_metric_names,
-  build_best_checkpoints,
-  is_better,
-  lookup,
-  names_of,
-)
+from official_trainer.checkpoint.best import BestCheckpoint
 from official_trainer.checkpoint.best_folder import best_checkpoint_in, read_record, step_of
-from official_trainer.config.trainer import BestCheckpointConfig, TrainerConfig
 
 NOT_FINITE = (math.nan, math.inf, -math.inf)
 
@@ -34,11 +25,11 @@ class Model(tf.Module):
 class Run:
   """Evaluates with given scores at steps 1, 2, ... and exports by one rule."""
 
-  def __init__(self, folder, metric="accuracy", comparison=None, records=None, committed_step=None):
+  def __init__(self, folder, metric="accuracy", comparison=None, records=None, committed_step=None, **rule):
     self.folder = str(folder)
     self.model = Model()
     self.checkpoint = tf.train.Checkpoint(model=self.model)
-    self.rule = BestCheckpoint(self.folder, metric, comparison, records, committed_step=committed_step)
+    self.rule = BestCheckpoint(self.folder, metric, comparison, records, committed_step=committed_step, **rule)
     self.metric = metric
 
   def score(self, step, value, weight=None):
@@ -71,37 +62,6 @@ def folder(request, tmp_path):
   return str(tmp_path / "best_ckpt") if request.param == "local" else f"ram://best-{name}/best_ckpt"
 
 
-# ---- The decision -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("comparison", "better"), [("higher", 2.0), ("lower", 0.5)])
-def test_only_a_strictly_better_value_replaces_the_best(comparison, better):
-  worse = 1.0 / better
-  assert is_better(better, 1.0, comparison)
-  assert not is_better(worse, 1.0, comparison)
-  assert not is_better(1.0, 1.0, comparison)
-  assert is_better(worse, None, comparison)
-
-
-@pytest.mark.parametrize("comparison", ["higher", "lower"])
-@pytest.mark.parametrize("value", NOT_FINITE)
-def test_a_value_that_is_not_finite_is_never_best_and_never_in_the_way(comparison, value):
-  for old in (None, 1.0, *NOT_FINITE):
-    assert not is_better(value, old, comparison)
-  assert is_better(0.0, value, comparison)
-
-
-@pytest.mark.parametrize("comparison", ["higher", "lower"])
-def test_the_best_of_any_order_of_scores_is_the_best_finite_one(comparison):
-  scores = (0.5, 0.9, 0.1, math.nan, math.inf)
-  expected = 0.9 if comparison == "higher" else 0.1
-  for order in itertools.permutations(scores):
-    old = None
-    for score in order:
-      old = score if is_better(score, old, comparison) else old
-    assert old == expected
-
-
 def test_the_direction_follows_from_the_name_unless_it_is_given(tmp_path):
   assert BestCheckpoint(str(tmp_path), "accuracy").comparison == "higher"
   assert BestCheckpoint(str(tmp_path), "validation_loss").comparison == "lower"
@@ -109,13 +69,6 @@ def test_the_direction_follows_from_the_name_unless_it_is_given(tmp_path):
   assert BestCheckpoint(str(tmp_path), "accuracy", "lower").comparison == "lower"
   with pytest.raises(ValueError, match="must be 'higher' or 'lower', got 'max'"):
     BestCheckpoint(str(tmp_path), "accuracy", "max")
-
-
-def test_names_are_found_at_any_depth():
-  logs = {"a": 1, "b": {"c": tf.constant(2.0), "d": {"e": np.float32(3)}}, "x|y": 4.0, "s": "text"}
-  assert [lookup(logs, name) for name in ("a", "b|c", "b|d|e", "x|y")] == [1.0, 2.0, 3.0, 4.0]
-  assert [lookup(logs, name) for name in ("c", "b", "b|d", "a|b", "s", "")] == [None] * 6
-  assert names_of(logs) == ["a", "b|c", "b|d|e", "x|y", "s"]
 
 
 # ---- The export -------------------------------------------------------------------------------------
@@ -292,6 +245,79 @@ def test_the_former_best_stays_until_a_checkpoint_knows_the_new_one(tmp_path):
   assert files() == ["best_ckpt-8.index"]
 
 
+# ---- Several of the best ----------------------------------------------------------------------------
+
+
+def weights_of(folder, record):
+  """The value of the weights that a record names."""
+  model = Model()
+  tf.train.Checkpoint(model=model).read(f"{folder}/{record['best_ckpt_file']}").assert_consumed()
+  return float(model.weight)
+
+
+def test_the_best_few_stay_and_the_record_ranks_them(folder):
+  run = Run(folder, top_k=2)
+  assert [run.score(step, value) for step, value in enumerate([0.5, 0.9, 0.1, 0.7], 1)] == [True, True, False, True]
+  run.assert_agrees(2, 0.9)
+  ranked = run.record["best_ckpt_ranking"]
+  assert [(record["accuracy"], record["best_ckpt_global_step"]) for record in ranked] == [(0.9, 2), (0.7, 4)]
+  assert [weights_of(folder, record) for record in ranked] == [2.0, 4.0]
+  assert sorted(name for name in tf.io.gfile.listdir(folder) if name.endswith(".index")) == [
+    "best_ckpt-2.index",
+    "best_ckpt-4.index",
+  ]
+  assert [step_of(folder, f"best_ckpt-{step}") for step in (2, 4)] == [2, 4]
+  state = tf.train.get_checkpoint_state(folder)
+  assert [os.path.basename(path) for path in state.all_model_checkpoint_paths] == ["best_ckpt-4", "best_ckpt-2"]
+
+
+def test_a_folder_goes_on_with_fewer_or_more_places(folder):
+  Run(folder).score(1, 0.5)
+  run = Run(folder, top_k=3)
+  for step, value in ((2, 0.9), (3, 0.7)):
+    run.score(step, value)
+  assert [record["best_ckpt_global_step"] for record in run.rule.ranked] == [2, 3, 1]
+  run = Run(folder, top_k=1)
+  assert not run.score(4, 0.1)
+  assert "best_ckpt_ranking" not in run.record
+  run.assert_agrees(2, 0.9)
+  assert [name for name in tf.io.gfile.listdir(folder) if name.endswith(".index")] == ["best_ckpt-2.index"]
+
+
+def test_a_gain_and_ties_are_as_the_rule_says(tmp_path):
+  values = (0.25, 0.5, 0.5, 0.625)
+  for name, settings, step in (("first", {}, 4), ("last", {"ties": "last", "min_gain": 0.0}, 4),
+                               ("gain", {"min_gain": 0.375}, 4), ("none", {"min_gain": 0.5}, 1)):  # fmt: skip
+    run = Run(tmp_path / name, **settings)
+    for number, value in enumerate(values, 1):
+      run.score(number, value)
+    run.assert_agrees(step, values[step - 1])
+  run = Run(tmp_path / "equal", ties="last")
+  assert [run.score(step, 0.5) for step in (1, 2)] == [True, True]
+  run.assert_agrees(2, 0.5)
+  assert not run.score(2, 0.5)  # The same evaluation once more.
+
+
+def test_what_a_record_has_of_later_steps_stays_until_they_are_repeated(tmp_path):
+  folder, records = tmp_path / "best_ckpt", {}
+  run = Run(folder, records=records, committed_step=lambda: 0, top_k=2)
+  run.score(2, 0.5)
+  known = copy.deepcopy(records)
+  for step, value in ((4, 0.9), (6, 0.7)):
+    run.score(step, value)
+
+  def steps():
+    return [record["best_ckpt_global_step"] for record in read_record(str(folder))["best_ckpt_ranking"]]
+
+  run = Run(folder, records=copy.deepcopy(known), committed_step=lambda: 0, top_k=2)
+  assert steps() == [4, 6]
+  run.score(3, 0.8)
+  assert steps() == [4, 3]
+  run.score(4, 0.1)  # Another course than before.
+  assert steps() == [3, 2]
+  assert [weights_of(folder, record) for record in run.rule.ranked] == [3.0, 2.0]
+
+
 # ---- Crashes ----------------------------------------------------------------------------------------
 
 
@@ -365,60 +391,76 @@ def test_an_export_of_the_same_step_replaces_itself(folder):
   run.assert_agrees(1, 0.6)
 
 
-# ---- Several rules ----------------------------------------------------------------------------------
+# Each place at which an export touches the file system.
+PLACES = (
+  (tf.train.Checkpoint, "write"),
+  (best_folder, "write_text"),
+  (best_folder, "write_state_file"),
+  (best_folder.BestFolder, "keep"),
+)
+SCORES = (0.5, 0.75, 0.25, 0.75, 1.0, 0.875, 0.0, 0.875)
+COMMITTED = (3, 6)  # Checkpoints, each with the evaluations before it.
 
 
-def config(**changes):
-  return TrainerConfig(best_checkpoint_export_subdir="best_ckpt", best_checkpoint_eval_metric="accuracy", **changes)
+def best_set(folder):
+  """Everything that a finished run leaves: the record, and the weights that it names and no others."""
+  record = read_record(str(folder))
+  ranked = record.get("best_ckpt_ranking", [record])
+  assert sorted(path.stem for path in folder.glob("*.index")) == sorted(r["best_ckpt_file"] for r in ranked)
+  return record, [weights_of(folder, one) for one in ranked]
 
 
-def test_the_rules_of_a_config_are_built_in_order(tmp_path):
-  more = BestCheckpointConfig(subdir="best_loss", eval_metric="b|loss")
-  options = config(best_checkpoints=(more,))
-  assert best_metric_names(options) == {
-    "trainer.best_checkpoint_eval_metric": "accuracy",
-    "trainer.best_checkpoints.0.eval_metric": "b|loss",
-  }
-  rules = list(build_best_checkpoints(options, str(tmp_path)))
-  assert [(rule.metric_name, rule.comparison) for rule in rules] == [
-    ("accuracy", "higher"),
-    ("b|loss", "lower"),
-  ]
-  assert [rule.export_dir for rule in rules] == [
-    str(tmp_path / "best_ckpt"),
-    str(tmp_path / "best_loss"),
-  ]
+def killed_and_resumed(folder, number, monkeypatch, before, rule):
+  """Runs, is killed at the call `number` of those in PLACES, and goes on from the newest checkpoint; the end's set."""
+  calls, saved = itertools.count(1), {0: {}}
+
+  def watched(original):
+    def call(*args, **kwargs):
+      is_last = next(calls) == number
+      if is_last and before:
+        raise Killed
+      result = original(*args, **kwargs)
+      if is_last:
+        raise Killed
+      return result
+
+    return call
+
+  def course():
+    committed = max(saved)
+    records = copy.deepcopy(saved[committed])
+    run = Run(folder, records=records, committed_step=lambda: max(saved), **rule)
+    for step in range(max(committed, 1), len(SCORES) + 1):
+      if step in COMMITTED:
+        saved[step] = copy.deepcopy(records)  # The evaluation of that step comes after it, and is repeated.
+      run.score(step, SCORES[step - 1])
+    run.rule.finish()
+
+  with monkeypatch.context() as patch:
+    for owner, name in PLACES:
+      patch.setattr(owner, name, watched(getattr(owner, name)))
+    try:
+      course()
+    except Killed:
+      course()
+      return best_set(folder)
+  return None  # There were not so many calls.
 
 
-def test_without_a_rule_there_is_no_exporter(tmp_path):
-  assert build_best_checkpoints(TrainerConfig(), str(tmp_path)) is None
-  assert best_metric_names(TrainerConfig(best_checkpoint_eval_metric="accuracy")) == {}
-
-
-def test_each_rule_keeps_its_own_best(tmp_path):
-  more = BestCheckpointConfig(subdir="best_loss", eval_metric="loss")
-  exporter = build_best_checkpoints(config(best_checkpoints=(more,)), str(tmp_path))
-  checkpoint = tf.train.Checkpoint(model=Model())
-  scores = [(0.5, 0.3), (0.7, 0.4), (0.6, 0.2)]
-  done = [
-    exporter.maybe_export_checkpoint(checkpoint, {"accuracy": accuracy, "loss": loss}, step)
-    for step, (accuracy, loss) in enumerate(scores, 1)
-  ]
-  assert done == [True, True, True]
-  assert exporter.best_ckpt_logs == {"accuracy": 0.7, "loss": 0.2}
-  assert step_of(str(tmp_path / "best_ckpt")) == 2
-  assert step_of(str(tmp_path / "best_loss")) == 3
-
-
-def test_folders_that_end_alike_do_not_share_a_record(tmp_path):
-  more = (
-    BestCheckpointConfig(subdir="a/best", eval_metric="loss"),
-    BestCheckpointConfig(subdir="b/best", eval_metric="loss", metric_comp="higher"),
-  )
-  records = {}
-  exporter = build_best_checkpoints(TrainerConfig(best_checkpoints=more), str(tmp_path), records)
-  checkpoint = tf.train.Checkpoint(model=Model())
-  for step, loss in enumerate([0.5, 0.1, 0.9], 1):
-    exporter.maybe_export_checkpoint(checkpoint, {"loss": loss}, step)
-  assert step_of(str(tmp_path / "a/best")) == 2
-  assert step_of(str(tmp_path / "b/best")) == 3
+@pytest.mark.parametrize("rule", [{}, {"top_k": 2, "ties": "last"}, {"top_k": 3, "min_gain": 0.25}])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_kill_anywhere_leaves_the_set_of_a_run_that_was_not_killed(tmp_path, monkeypatch, rule, before):
+  run = Run(tmp_path / "whole", records={}, committed_step=lambda: 0, **rule)
+  for step, value in enumerate(SCORES, 1):
+    run.score(step, value)
+  run.rule.finish()
+  expected = best_set(tmp_path / "whole")
+  number = 0
+  while True:
+    number += 1
+    # All in a folder of one name, which is the key of the record.
+    found = killed_and_resumed(tmp_path / str(number) / "whole", number, monkeypatch, before, rule)
+    if found is None:
+      break
+    assert found == expected, f"killed at call {number}"
+  assert number > 15

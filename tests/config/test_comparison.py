@@ -1,6 +1,6 @@
 import pytest
 
-from official_trainer.config.trainer import comparison
+from official_trainer.config.comparison import comparison
 
 
 @pytest.mark.parametrize(
