@@ -107,9 +107,11 @@ class OnWorkers(Execution):
   def supplied_feed(self, dataset: Any) -> Feed:
     return SuppliedWorkerFeed(self._pool, dataset)
 
-  def validation_feed(self, task: Any, params: Any, *, model: Any, seed: int, distribute: Callable[..., Any]) -> Feed:
+  def validation_feed(
+    self, task: Any, params: Any, *, model: Any, seed: int, distribute: Callable[..., Any], path: str
+  ) -> Feed:
     # Metrics that the model has itself are shared by all that run it.
-    return worker_feed.validation_feed(self._pool, task, params, seed=seed, by_number=not has_metrics(model))
+    return worker_feed.validation_feed(self._pool, task, params, seed=seed, by_number=not has_metrics(model), path=path)
 
   def remember(self, steps_per_closure: int | None, note: Callable[[int], None]) -> None:
     self._size.remember(steps_per_closure, note)

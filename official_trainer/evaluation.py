@@ -1,4 +1,4 @@
-"""The evaluating half of a trainer: one pass over the evaluation data."""
+"""The evaluating half of a trainer: one pass over the data of each evaluation set."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from official_trainer.checkpoint.nested_logs import names_of
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.padding import Batch
 from official_trainer.distribute.peers import Peers
-from official_trainer.execution import Execution
+from official_trainer.evaluation_sets import EvaluationSet, EvaluationSets, build_sets, joined
+from official_trainer.execution import Execution, LoopFn
 from official_trainer.feed import Feed, SuppliedFeed
 from official_trainer.metrics.compiled import joint_metrics
-from official_trainer.requirements import require_enough, require_whole
+from official_trainer.requirements import require_whole
 from official_trainer.state import TrainState
 from official_trainer.step_loss import add_loss, mask_argument
 from official_trainer.task import LOSS_WEIGHT
@@ -32,6 +33,7 @@ class Evaluation(orbit.StandardEvaluator):
   _execution: Execution
   _options: TrainerConfig
   _peers: Peers
+  _sets: EvaluationSets
   _validation_loss: tf_keras.metrics.Metric
   eval_batches: tf.Variable
 
@@ -43,27 +45,74 @@ class Evaluation(orbit.StandardEvaluator):
   def validation_metrics(self) -> list[tf_keras.metrics.Metric]:
     return self._validation_metrics
 
+  @property
+  def evaluation_set_names(self) -> list[str]:
+    """The names of the sets that are evaluated besides the validation set."""
+    return self._sets.names
+
+  @property
+  def evaluated_set(self) -> str:
+    """Which set is evaluated at the moment: "validation", or the name of a named one."""
+    return self._sets.present.name
+
+  @property
+  def eval_dataset(self) -> Any:
+    """The dataset of the set that is evaluated. One that is set is used in place of the task's validation data."""
+    return self._sets.present.dataset
+
+  @eval_dataset.setter
+  def eval_dataset(self, dataset: Any) -> None:
+    self._sets.present.dataset = dataset
+
+  @property
+  def _validation_input(self) -> Feed:
+    """Where the batches of the set come from that is evaluated."""
+    return self._sets.present.feed
+
   def evaluate(self, num_steps: tf.Tensor) -> Mapping[str, Any] | None:
-    """Evaluates `num_steps` batches, all of them when -1, with the averaged weights where there are any.
+    """Evaluates each set, with the averaged weights where there are any, and exports the best checkpoint.
 
     The raw weights are back in place afterwards, also when the evaluation raises or is interrupted.
 
+    Args:
+      num_steps: batches of each set; all of them when -1.
+
+    Returns:
+      The logs of the validation set, with those of each named set nested under its name.
+
     Raises:
-      ValueError: if the evaluation set is empty.
+      ValueError: if an evaluation set is empty.
       RuntimeError: if the whole set was asked for, and the evaluation ended before.
+      ConfigError: if a set has the name of a metric.
     """
     with self._state.ema.swapped_in(self._state.step):
-      self._wants_all_batches = int(num_steps) == -1
-      return super().evaluate(num_steps)
+      logs = self._evaluate_set(self._sets.validation, num_steps)
+      logs = joined(logs, {name: self._evaluate_set(one, num_steps) for name, one in self._sets.named.items()})
+      if self._checkpoint_exporter is not None and not self._is_rehearsal:
+        self._checkpoint_exporter.maybe_export_checkpoint(self.checkpoint, logs, self._state.step)
+        logs.update(best_so_far(self._options, self._checkpoint_exporter.best_ckpt_logs or {}))
+    return logs
 
-  def create_eval_loop_fn(self, has_state: bool) -> Any:
-    """Returns the loop over `eval_step`; one that runs in Python is left when a stop is asked for."""
-    return self._execution.eval_loop(
-      self.eval_step, self._validation_input, functools.partial(super().create_eval_loop_fn, has_state)
-    )
+  def _evaluate_set(self, one: EvaluationSet, num_steps: tf.Tensor) -> dict[str, Any]:
+    self._wants_all_batches = int(num_steps) == -1
+    with self._sets.evaluating(one):
+      one.begin(self._state.host.history.num_before(self._state.step, one.name), int(num_steps))
+      return dict(super().evaluate(num_steps) or {})
+
+  def create_eval_loop_fn(self, has_state: bool) -> LoopFn:
+    """Returns the loop over `eval_step`, one for each set; one in Python is left when a stop is asked for."""
+    orbits = functools.partial(super().create_eval_loop_fn, has_state)
+
+    def make() -> LoopFn:
+      return self._execution.eval_loop(self.eval_step, self._validation_input, orbits)
+
+    def loop(iterator: Any, num_steps: tf.Tensor, **state: Any) -> Any:
+      return self._sets.present.loop(make)(iterator, num_steps, **state)
+
+    return loop
 
   def eval_begin(self) -> None:
-    """Resets the metrics. Runs eagerly."""
+    """Resets the metrics, before each set. Runs eagerly."""
     for metric in [*self.validation_metrics, self.validation_loss]:
       metric.reset_state()
     self.eval_batches.assign(0)
@@ -95,20 +144,18 @@ class Evaluation(orbit.StandardEvaluator):
     return self.task.aggregate_logs(state, step_outputs)
 
   def eval_end(self, aggregated_logs: Any = None) -> dict[str, Any]:
-    """Returns the metrics of the evaluation and exports the best checkpoint. Runs eagerly, averages still in place."""
-    require_whole(int(self.eval_batches.numpy()), self.eval_dataset if self._wants_all_batches else None)
+    """Returns the metrics of one set. Runs eagerly, averages still in place."""
+    whole = self.eval_dataset if self._wants_all_batches else None
+    require_whole(int(self.eval_batches.numpy()), whole, self._sets.present.path)
     logs = {metric.name: metric.result() for metric in self.validation_metrics}
     if self.validation_loss.count.numpy() != 0:
       logs[self.validation_loss.name] = self.validation_loss.result()
     if aggregated_logs:
       logs.update(self.task.reduce_aggregated_logs(aggregated_logs, global_step=tf.convert_to_tensor(self.global_step)))
-    if self._checkpoint_exporter is not None and not self._is_rehearsal:
-      self._checkpoint_exporter.maybe_export_checkpoint(self.checkpoint, logs, self._state.step)
-      logs.update(best_so_far(self._options, self._checkpoint_exporter.best_ckpt_logs or {}))
     return logs
 
   def rehearse_evaluation(self) -> list[str]:
-    """Evaluates one batch, discards the result, and returns the names that an evaluation reports."""
+    """Evaluates one batch of each set, discards the result, and returns the names that an evaluation reports."""
     self._is_rehearsal = True
     try:
       return names_of(self.evaluate(tf.constant(1)) or {})
@@ -129,24 +176,30 @@ class Evaluation(orbit.StandardEvaluator):
   def _init_evaluation(self, dataset: Any) -> None:
     self._is_rehearsal = False
     supplied = None if dataset is None else SuppliedFeed(dataset)
-    self._validation_input: Feed = supplied or self._execution.validation_feed(
-      self.task,
-      self.config.task.validation_data,
-      model=self.model,
-      seed=self._seed,
-      distribute=self.distribute_dataset,
+    task_config = self.config.task
+    self._sets = build_sets(
+      lambda path: supplied or self._feed_of(task_config.validation_data, path),
+      {
+        name: functools.partial(self._feed_of, settings)
+        for name, settings in (getattr(task_config, "evaluation_sets", None) or {}).items()
+      },
+      self._options.validation_steps,
+      continues=not self._options.recreate_iterator_for_each_eval,
     )
-    evaluated = self._validation_input.dataset(0)
-    require_enough(self._validation_input.num_batches, self._options.validation_steps)
     with self._execution.eval_sums():
       self._validation_metrics = joint_metrics(
         self.task.build_metrics(training=False), self.model, self._validation_input.inputs_spec, self._validation_loss
       )
     orbit.StandardEvaluator.__init__(
       self,
-      evaluated,
+      self.eval_dataset,
       options=orbit.StandardEvaluatorOptions(
         use_tf_function=self._options.eval_tf_function,
         use_tf_while_loop=self._execution.evaluates_in_graph,
       ),
+    )
+
+  def _feed_of(self, settings: Any, path: str) -> Feed:
+    return self._execution.validation_feed(
+      self.task, settings, model=self.model, seed=self._seed, distribute=self.distribute_dataset, path=path
     )

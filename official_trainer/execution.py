@@ -50,8 +50,10 @@ class Execution(abc.ABC):
     """Returns how a training dataset that the caller made is read."""
 
   @abc.abstractmethod
-  def validation_feed(self, task: Any, params: Any, *, model: Any, seed: int, distribute: Callable[..., Any]) -> Feed:
-    """Chooses how the evaluation data of a task are read. Arguments as those of `feed.validation_feed`."""
+  def validation_feed(
+    self, task: Any, params: Any, *, model: Any, seed: int, distribute: Callable[..., Any], path: str
+  ) -> Feed:
+    """Chooses how the data of an evaluation set are read. Arguments as those of `feed.validation_feed`."""
 
   @abc.abstractmethod
   def train_loop(
@@ -105,10 +107,12 @@ class InThisProcess(Execution):
   def supplied_feed(self, dataset: Any) -> Feed:
     return SuppliedFeed(dataset)
 
-  def validation_feed(self, task: Any, params: Any, *, model: Any, seed: int, distribute: Callable[..., Any]) -> Feed:
+  def validation_feed(
+    self, task: Any, params: Any, *, model: Any, seed: int, distribute: Callable[..., Any], path: str
+  ) -> Feed:
     del model
     strategy = tf.distribute.get_strategy()
-    return feeds.validation_feed(task, params, strategy=strategy, seed=seed, distribute=distribute)
+    return feeds.validation_feed(task, params, strategy=strategy, seed=seed, distribute=distribute, path=path)
 
   def train_loop(
     self, train_step: Callable[[Any], None], feed: Callable[[], Any], orbits: Callable[[], LoopFn]

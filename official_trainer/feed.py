@@ -175,16 +175,23 @@ class EvaluationFeed(_GlobalFeed):
 
   position = "evaluation: each example once"
 
-  def __init__(self, strategy: tf.distribute.Strategy, build: Callable[[Share], tf.data.Dataset]):
+  def __init__(self, strategy: tf.distribute.Strategy, build: Callable[[Share, int], tf.data.Dataset]):
+    """Stores its arguments.
+
+    Args:
+      strategy: the strategy in scope.
+      build: (this host's share, number of a batch) -> the set from that batch on, and after its end from the first one.
+    """
     super().__init__(strategy)
     self._build = build
 
   def dataset(self, step: int = 0) -> tf.data.Dataset:
-    del step
-    dataset = self._build(self._share)
+    """Returns the set; from batch `step` of it on, which goes round, if that is not 0."""
+    dataset = self._build(self._share, 0)
     cardinality = int(dataset.cardinality())
     self.num_batches = cardinality if cardinality >= 0 else None
-    return dataset
+    first = step % self.num_batches if self.num_batches else step
+    return self._build(self._share, first) if first else dataset
 
 
 class DistributedFeed(Feed):
@@ -296,34 +303,40 @@ def validation_feed(
   strategy: tf.distribute.Strategy,
   seed: int,
   distribute: Callable[..., Any],
+  path: str = "task.validation_data",
 ) -> Feed:
-  """Chooses how the evaluation data of a task are read. Arguments as in `train_feed`."""
+  """Chooses how the data of an evaluation set of a task are read. Arguments as in `train_feed`.
+
+  Args:
+    path: the key of `params`.
+  """
   if not isinstance(task, Task):
-    _require_divisible(params, "task.validation_data", strategy.num_replicas_in_sync)
-    distributed = functools.partial(_distributed_from, strategy, distribute, task, params, seed)
+    _require_divisible(params, path, strategy.num_replicas_in_sync)
+    distributed = functools.partial(_distributed_from, strategy, distribute, task, params, seed, repeats=True)
     return DistributedFeed(distributed, SkippedBatches)
-  require_batch_size(params, "task.validation_data")
+  require_batch_size(params, path)
   params = settled(params, seed, is_training=False)
   if params.enable_tf_data_service:
     raise ConfigError.of(
-      "task.validation_data.enable_tf_data_service", "must be false: an evaluation takes every example once, in order."
+      f"{path}.enable_tf_data_service", "must be false: an evaluation takes every example once, in order."
     )
-  require_files(params, "task.validation_data")
+  require_files(params, path)
   replicas = strategy.num_replicas_in_sync
   source = task.build_source(params)
   if source is not None:
     return EvaluationFeed(
       strategy,
-      lambda share: evaluation_dataset(
-        source, batch_size=params.global_batch_size, multiple=replicas, seed=seed, share=share
+      lambda share, first: evaluation_dataset(
+        source, batch_size=params.global_batch_size, multiple=replicas, seed=seed, share=share, first=first
       ),
     )
-  return EvaluationFeed(
-    strategy,
-    lambda share: share.of(
-      pad_batches(task.build_inputs(params, whole_input()), batch_size=params.global_batch_size, multiple=replicas)
-    ),
-  )
+
+  def pipeline(share: Share, first: int) -> tf.data.Dataset:
+    batches = task.build_inputs(params, whole_input())
+    dataset = share.of(pad_batches(batches, batch_size=params.global_batch_size, multiple=replicas))
+    return dataset.repeat().skip(first) if first else dataset
+
+  return EvaluationFeed(strategy, pipeline)
 
 
 def settled(params: DataConfig, seed: int, *, is_training: bool) -> DataConfig:
@@ -435,6 +448,8 @@ def _distributed_from(
   seed: int,
   step: int,
   skipped: SkippedBatches,
+  *,
+  repeats: bool = False,
 ) -> Any:
   if step == 0 and not skipped.windows:
     tf.random.set_seed(seed)
@@ -444,9 +459,10 @@ def _distributed_from(
   def build(params: Any, input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
     arguments = (params, input_context) if takes_context else (params,)
     pipelines = input_context.num_input_pipelines if input_context else 1
-    whole = functools.partial(_seeded, seed, task.build_inputs, *arguments)
+    once = functools.partial(_seeded, seed, task.build_inputs, *arguments)
+    whole = (lambda: once().repeat()) if repeats else once
     return positioned(whole, step, skipped, strategy.num_replicas_in_sync // pipelines)
 
   if step:
-    logging.info("Skipping the training input forward to step %d.", step)
+    logging.info("Skipping the input forward to step %d.", step)
   return distribute(build, params)

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+
+from official_trainer.config.comparison import Comparison
+from official_trainer.config.comparison import comparison as resolved_comparison
+
+TRAIN = "train"
+VALIDATION = "validation"
 
 
 class Row(NamedTuple):
@@ -12,7 +19,7 @@ class Row(NamedTuple):
 
   Attributes:
     step: number of completed updates when the row was reported.
-    mode: "train" or "validation".
+    mode: "train", "validation", or the name of an evaluation set.
     metrics: metric name -> value. Nested names are joined by "/".
   """
 
@@ -42,7 +49,7 @@ class History:
 
     Args:
       step: number of completed updates; at least that of the last row of this mode.
-      mode: "train" or "validation".
+      mode: "train", "validation", or the name of an evaluation set.
       metrics: metric name -> Python float.
 
     Raises:
@@ -71,6 +78,43 @@ class History:
   def series(self, mode: str, metric: str) -> list[tuple[int, float]]:
     """Returns [(step, value)] of one metric in one mode."""
     return [(row.step, row.metrics[metric]) for row in self._rows if row.mode == mode and metric in row.metrics]
+
+  @property
+  def modes(self) -> list[str]:
+    """What was reported on, in the order of the first reports."""
+    return list(dict.fromkeys(row.mode for row in self._rows))
+
+  def metrics(self, mode: str) -> list[str]:
+    """Lists the metrics of one mode, in the order of their first reports."""
+    return list(dict.fromkeys(name for row in self._rows if row.mode == mode for name in row.metrics))
+
+  def best(self, mode: str, metric: str, comparison: Comparison | None = None) -> tuple[int, float] | None:
+    """Returns (step, value) of the best finite value of one metric in one mode, the first of equals; None without any.
+
+    Args:
+      mode: "train", "validation", or the name of an evaluation set.
+      metric: name of the metric.
+      comparison: which is better; None: lower for names that end in "loss", else higher.
+    """
+    finite = [(step, value) for step, value in self.series(mode, metric) if math.isfinite(value)]
+    choose = max if resolved_comparison(metric, comparison) == "higher" else min
+    return choose(finite, key=lambda pair: pair[1], default=None)
+
+  def num_before(self, step: int, mode: str) -> int:
+    """Returns how many rows of one mode are of steps before `step`."""
+    return sum(row.mode == mode and row.step < step for row in self._rows)
+
+  def named_series(self, name: str) -> list[tuple[int, float]]:
+    """Returns [(step, value)] of a metric by the name that rules know it by: "accuracy", "outer|inner", "set|accuracy".
+
+    Args:
+      name: a metric of the validation set, or the name of an evaluation set and one of its metrics; levels joined by
+        "|".
+    """
+    head, _, rest = name.partition("|")
+    if rest and head not in (TRAIN, VALIDATION) and head in self.modes:
+      return self.series(head, rest.replace("|", "/"))
+    return self.series(VALIDATION, name) or self.series(VALIDATION, name.replace("|", "/"))
 
   def to_json(self) -> list[Any]:
     return [[row.step, row.mode, row.metrics] for row in self._rows]

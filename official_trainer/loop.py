@@ -14,6 +14,7 @@ from absl import logging
 
 from official_trainer.actions.event import TRAIN, VALIDATION, Actions, Event, LoopDiscarded, scalars_of
 from official_trainer.cadence import Cadence
+from official_trainer.evaluation_sets import parted
 from official_trainer.metrics.window import write_window
 from official_trainer.stop import EvaluationStopped, StopRequest
 from official_trainer.timing.phases import Enter, Phase, Phases
@@ -282,15 +283,18 @@ class Loop(orbit.Controller):
       # The raw weights are back in place; the next start repeats the evaluation.
       self._leave_if_asked()
       raise
+    step, history = self._state.step, self._state.host.history
+    logs, sets = parted(output, self._train_and_eval.evaluation_set_names)
     event = Event(
-      step=self._state.step,
-      start=self._state.step,
+      step=step,
+      start=step,
       mode=VALIDATION,
       output=output,
-      metrics=scalars_of(output),
+      metrics=scalars_of(logs),
+      sets={name: scalars_of(each) for name, each in sets.items() if history.find(step, name) is None},
       timings={"evaluation_secs": self._clock() - began},
       # Asked to evaluate once more, the same weights give the same row, which is there already.
-      reports=self._state.host.history.find(self._state.step, VALIDATION) is None,
+      reports=history.find(step, VALIDATION) is None,
     )
     for action in self._actions.after_eval:
       action(event)

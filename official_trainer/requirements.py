@@ -28,6 +28,7 @@ def require_asynchronous(strategy: tf.distribute.Strategy, trainer: TrainerConfi
     "trainer.optimizer_config.param_groups": any(map(_multiplies, trainer.optimizer_config.param_groups)),
     "runtime.run_eagerly": runtime.run_eagerly,
     "runtime.enable_xla": runtime.enable_xla,
+    "trainer.recreate_iterator_for_each_eval": not trainer.recreate_iterator_for_each_eval,
   }
   problems = [Problem(key, _WHY_NOT[key]) for key, is_asked in asked.items() if is_asked]
   if strategy.num_replicas_in_sync > 1:
@@ -60,6 +61,8 @@ _WHY_NOT = {
   " others wrote in between would be lost. Give the group an optimizer of its own with another learning_rate.",
   "runtime.run_eagerly": "must be false under parameter servers: workers run compiled functions only. Debug with"
   " distribution_strategy=one_device.",
+  "trainer.recreate_iterator_for_each_eval": "must be true under parameter servers: workers read an evaluation by the"
+  " numbers of its batches.",
   "runtime.enable_xla": "must be false under parameter servers: XLA cannot read variables of another process.",
 }
 
@@ -85,12 +88,13 @@ def require_parts(config: Any, train_data: bool, validation_data: bool) -> None:
       )
 
 
-def require_enough(num_batches: int | None, validation_steps: int) -> None:
+def require_enough(num_batches: int | None, validation_steps: int, path: str = "task.validation_data") -> None:
   """Checks that an evaluation has as many batches as it is asked for, where their number is known.
 
   Args:
     num_batches: of the evaluation's input, None where it is not known.
     validation_steps: `trainer.validation_steps`; -1 for all there are.
+    path: the key of the data's settings.
 
   Raises:
     ConfigError: if there are fewer.
@@ -98,12 +102,11 @@ def require_enough(num_batches: int | None, validation_steps: int) -> None:
   if num_batches is not None and validation_steps > num_batches:
     raise ConfigError.of(
       "trainer.validation_steps",
-      f"asks for {validation_steps} batches, but task.validation_data has {num_batches}."
-      " Use -1 for every example once.",
+      f"asks for {validation_steps} batches, but {path} has {num_batches}. Use -1 for every example once.",
     )
 
 
-def require_whole(num_evaluated: int, dataset: Any) -> None:
+def require_whole(num_evaluated: int, dataset: Any, path: str = "task.validation_data") -> None:
   """Checks that an evaluation is one.
 
   Orbit takes every OutOfRangeError in an evaluation for the end of the data, also one of a file that grew too large.
@@ -111,6 +114,7 @@ def require_whole(num_evaluated: int, dataset: Any) -> None:
   Args:
     num_evaluated: batches that were evaluated.
     dataset: what was to be evaluated as a whole; None where it was not.
+    path: the key of the data's settings.
 
   Raises:
     ValueError: if there was none at all.
@@ -118,7 +122,7 @@ def require_whole(num_evaluated: int, dataset: Any) -> None:
   """
   if num_evaluated == 0:
     raise ValueError(
-      "the evaluation set is empty: not one example was evaluated. Check task.validation_data"
+      f"the evaluation set is empty: not one example was evaluated. Check {path}"
       " (split, files, drop_remainder with a batch larger than the set)."
     )
   num_batches = int(dataset.cardinality()) if isinstance(dataset, tf.data.Dataset) else -1

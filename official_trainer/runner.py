@@ -365,7 +365,8 @@ class Runner:
     validation = self._loaded.config.trainer.validation_summary_subdir
     # An evaluation asked for by hand has curves of its own: it must not hide points of the training run.
     validation = "eval" if self._mode == "eval" else validation
-    return WriterGroup([self._console, *file_writers(self._written_dir, self._mode, validation)])
+    names = list(self._loaded.config.task.evaluation_sets)
+    return WriterGroup([self._console, *file_writers(self._written_dir, self._mode, validation, names)])
 
   def _operative_gin(self) -> dict[str, str]:
     """Saves the gin bindings that took effect; returns them as a text to show, or nothing if gin was not used."""
@@ -403,9 +404,13 @@ class Runner:
     return before
 
 
-def file_writers(model_dir: str, mode: str, validation_subdir: str) -> list[Writer]:
+def file_writers(
+  model_dir: str, mode: str, validation_subdir: str, evaluation_sets: Sequence[str] = ()
+) -> list[Writer]:
   """Returns the writers of a mode's files. Only a training process owns history.jsonl."""
-  tensorboard = TensorBoardWriter(model_dir, {"train": "train", "validation": validation_subdir})
+  inside = "eval/" if mode == "eval" else ""
+  sets = {name: f"{inside}{name}" for name in evaluation_sets}
+  tensorboard = TensorBoardWriter(model_dir, {"train": "train", "validation": validation_subdir, **sets})
   if mode in TRAINING_MODES:
     return [
       HistoryWriter(os.path.join(model_dir, "history.jsonl")),

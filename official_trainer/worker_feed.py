@@ -234,17 +234,19 @@ def train_feed(
   return PipelineWorkerFeed(pool, build, has_masks=True)
 
 
-def validation_feed(pool: WorkerPool, task: Any, params: Any, *, seed: int, by_number: bool) -> Feed:
+def validation_feed(
+  pool: WorkerPool, task: Any, params: Any, *, seed: int, by_number: bool, path: str = "task.validation_data"
+) -> Feed:
   """Chooses how the evaluation data are read: by workers where batches have numbers, else by this process.
 
   Args:
     pool: the workers.
     task: our Task or one of Model Garden's.
-    params: `task.validation_data`.
+    params: `task.validation_data`, or the settings of a named set.
     seed: the run's seed.
     by_number: whether workers may.
+    path: the key of `params`.
   """
-  path = "task.validation_data"
   if not isinstance(task, Task):
     return SuppliedFeed(feeds.build_alone(task, params))
   feeds.require_batch_size(params, path)
@@ -253,7 +255,7 @@ def validation_feed(pool: WorkerPool, task: Any, params: Any, *, seed: int, by_n
   source = task.build_source(params) if by_number else None
   if source is None:
     strategy = tf.distribute.get_strategy()
-    return feeds.validation_feed(task, params, strategy=strategy, seed=seed, distribute=feeds.build_alone)
+    return feeds.validation_feed(task, params, strategy=strategy, seed=seed, distribute=feeds.build_alone, path=path)
   require_readable_anywhere(source, path)
   return IndexedWorkerEvaluation(pool, source, params.global_batch_size, seed)
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-TRAIN = "train"
-VALIDATION = "validation"
+from official_trainer.history import TRAIN as TRAIN
+from official_trainer.history import VALIDATION as VALIDATION
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,9 @@ class Event:
     start: the number before the inner loop; `step` itself after an evaluation.
     mode: "train" or "validation".
     output: what the trainer returned, untouched.
-    metrics: the scalars among it as Python floats, nested names joined by "/".
+    metrics: the scalars among it as Python floats, nested names joined by "/"; those of named evaluation sets are in
+      `sets` instead.
+    sets: name of an evaluation set -> its metrics, for the sets that a report on this step is not there of yet.
     loop_loss: the mean training loss of this inner loop alone, None without any.
     timings: what depends on the clock, such as `steps_per_second`.
     reports: whether a report ends here; training loops that end early for a checkpoint do not report.
@@ -31,6 +33,7 @@ class Event:
   mode: str
   output: Mapping[str, Any]
   metrics: Mapping[str, float]
+  sets: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
   loop_loss: float | None = None
   timings: Mapping[str, float] = dataclasses.field(default_factory=dict)
   reports: bool = True

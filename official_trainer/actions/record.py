@@ -10,7 +10,7 @@ from official_trainer.state import TrainState
 
 
 class RecordHistory:
-  """Appends a row when a report ends; in the middle of a report keeps the accumulators instead."""
+  """Appends a row when a report ends, one for each set of an evaluation; in the middle it keeps the accumulators."""
 
   def __init__(self, state: TrainState, window: Callable[[], dict[str, Any]]):
     """Stores the state, and the function that reads the training metrics' accumulators as JSON values."""
@@ -23,5 +23,7 @@ class RecordHistory:
       host.window = None if event.reports else self._window()
     if event.reports:
       host.history.append(event.step, event.mode, event.metrics)
+    for name, metrics in event.sets.items():
+      host.history.append(event.step, name, metrics)
     if event.mode == VALIDATION:
       host.last_eval_step = event.step

@@ -16,4 +16,6 @@ class WriteReport:
     if event.reports:
       self._writer.scalars(event.step, event.mode, event.metrics)
     self._writer.timings(event.step, event.mode, event.timings)
+    for name, metrics in event.sets.items():
+      self._writer.scalars(event.step, name, metrics)
     self._writer.flush()

@@ -145,7 +145,9 @@ class ExperimentRunner:
   def _build_writer(self, console: Console, save_summary: bool) -> Writer:
     if not save_summary:
       return WriterGroup([console])
-    return WriterGroup([console, *file_writers(self._model_dir, self._mode, self._options.validation_summary_subdir)])
+    names = list(getattr(self._params.task, "evaluation_sets", None) or ())
+    files = file_writers(self._model_dir, self._mode, self._options.validation_summary_subdir, names)
+    return WriterGroup([console, *files])
 
 
 def run_experiment(

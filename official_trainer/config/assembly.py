@@ -19,7 +19,7 @@ OriginOf = Callable[[str], Origin]
 
 @dataclasses.dataclass
 class Draft:
-  """One config dataclass whose values may still change: a plain value or a draft for each field."""
+  """One config dataclass whose values may still change: a plain value, a draft, or drafts by name for each field."""
 
   cls: type
   values: dict[str, Any]
@@ -29,7 +29,16 @@ class Draft:
     """Takes a config dataclass apart, nested ones too."""
     kind = type(config)
     found = {name: getattr(config, name) for name in hints.fields_of(kind)}
-    return cls(kind, {k: cls.of(v) if hints.is_group(type(v)) else v for k, v in found.items()})
+    return cls(kind, {name: cls.taken_apart(value) for name, value in found.items()})
+
+  @classmethod
+  def taken_apart(cls, value: Any) -> Any:
+    """Returns drafts in the place of config dataclasses, also of those in a dictionary of them."""
+    if hints.is_group(type(value)):
+      return cls.of(value)
+    if isinstance(value, Mapping) and any(hints.is_group(type(item)) for item in value.values()):
+      return {name: cls.taken_apart(item) for name, item in value.items()}
+    return value
 
   @classmethod
   def default(cls, kind: type) -> "Draft":
@@ -38,7 +47,7 @@ class Draft:
     for name, field in hints.fields_of(kind).items():
       value = field_default(field)
       if value is not dataclasses.MISSING:
-        draft.values[name] = cls.of(value) if hints.is_group(type(value)) else value
+        draft.values[name] = cls.taken_apart(value)
     return draft
 
 
@@ -110,6 +119,9 @@ class Assembly:
 
   def _set(self, draft: Draft, key: str, value: Any, path: str, origin_of: OriginOf) -> None:
     hint = hints.hints_of(draft.cls)[key]
+    if (item := hints.mapped_group(hint)) is not None and isinstance(value, Mapping):
+      self._set_items(draft, key, item, value, path, origin_of)
+      return
     current = draft.values.get(key)
     kind = current.cls if isinstance(current, Draft) else hints.group_in(hint)
     if hints.is_group(type(value)):
@@ -131,6 +143,34 @@ class Assembly:
       draft.values[key] = value
       leaves = _leaves(value, path) if isinstance(value, Draft) else [path]
       self.provenance.update(dict.fromkeys(leaves, origin_of(path)))
+
+  def _set_items(
+    self, draft: Draft, key: str, kind: type, layer: Mapping[Any, Any], path: str, origin_of: OriginOf
+  ) -> None:
+    """Writes over the groups of a dictionary, by name: new names are added, null takes one away."""
+    current = draft.values.get(key)
+    items = dict(current) if isinstance(current, Mapping) else {}
+    for written, value in layer.items():
+      name, _, rest = str(written).partition(".")
+      where = join(path, name)
+      value = {rest: value} if rest else value
+      before = items.get(name)
+      if value is None:
+        self._forget(where)
+        items.pop(name, None)
+      elif hints.is_group(type(value)):
+        items[name] = Draft.of(value)
+        self._forget(where)
+        self.provenance.update(dict.fromkeys(_leaves(items[name], where), origin_of(where)))
+      elif isinstance(value, Mapping):
+        items[name] = before if isinstance(before, Draft) else Draft.default(kind)
+        self._write(items[name], value, where, origin_of)
+      else:
+        self._report(where, _not_a_group(kind, where, value), origin_of(where))
+    self.provenance.pop(path, None)
+    if not items:
+      self.provenance[path] = origin_of(path)
+    draft.values[key] = items
 
   def _forget(self, path: str) -> None:
     for key in [k for k in self.provenance if k == path or k.startswith(f"{path}.")]:
@@ -168,6 +208,9 @@ class Assembly:
         return False, None
       built = self._build(value, path)
       return built is not None, built
+    if (item := hints.mapped_group(hint)) is not None and isinstance(value, Mapping):
+      parts = {name: self._value(item, each, join(path, str(name))) for name, each in value.items()}
+      return all(good for good, _ in parts.values()), {name: part for name, (_, part) in parts.items()}
     before = len(self.problems)
     converted = values.convert(hint, value, path, self._part)
     if len(self.problems) > before:
@@ -239,7 +282,7 @@ def not_plain(value: object) -> str | None:
 
 def _leaves(draft: Draft, prefix: str) -> Iterator[str]:
   for path, value in _items(draft, prefix):
-    if not isinstance(value, Draft):
+    if not (isinstance(value, Draft) or _drafts_in(value)):
       yield path
 
 
@@ -254,6 +297,14 @@ def _items(draft: Draft, prefix: str) -> Iterator[tuple[str, Any]]:
     yield path, value
     if isinstance(value, Draft):
       yield from _items(value, path)
+    for key, item in _drafts_in(value).items():
+      yield join(path, key), item
+      yield from _items(item, join(path, key))
+
+
+def _drafts_in(value: Any) -> dict[str, Draft]:
+  """Returns the drafts of a dictionary, by name; nothing for other values."""
+  return {k: v for k, v in value.items() if isinstance(v, Draft)} if isinstance(value, Mapping) else {}
 
 
 def _changed(draft: Draft, default: Draft, prefix: str) -> Iterator[str]:
@@ -261,7 +312,11 @@ def _changed(draft: Draft, default: Draft, prefix: str) -> Iterator[str]:
   for name, value in draft.values.items():
     path = join(prefix, name)
     standard = default.values.get(name, dataclasses.MISSING)
-    if not isinstance(value, Draft):
+    if drafts := _drafts_in(value):
+      known = _drafts_in(standard)
+      for key, item in drafts.items():
+        yield from _changed(item, known.get(key, Draft.default(item.cls)), join(path, key))
+    elif not isinstance(value, Draft):
       if type(value) is not type(standard) or value != standard:
         yield path
     elif not isinstance(standard, Draft):

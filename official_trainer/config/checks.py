@@ -1,10 +1,10 @@
 """What must fit together in a config. Pure functions that return every problem they see."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from official_trainer.config import assembly, hints, steps
+from official_trainer.config import assembly, checks_evaluation, hints, steps
 from official_trainer.config.checks_updates import update_problems
 from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.config.fields import OneOf
@@ -59,6 +59,8 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     _cluster,
     _data,
     _task,
+    checks_evaluation.evaluation_sets,
+    checks_evaluation.continued_evaluation,
   )
   resolved, found = steps.resolve_early(config)
   if resolved is not None:
@@ -232,8 +234,12 @@ def _cluster(config: ExperimentConfig) -> Iterator[Problem]:
 
 
 def _data(config: ExperimentConfig) -> Iterator[Problem]:
-  for name in ("train_data", "validation_data"):
-    data = getattr(config.task, name)
+  named = {f"evaluation_sets.{name}": data for name, data in config.task.evaluation_sets.items()}
+  for name, data in {
+    "train_data": config.task.train_data,
+    "validation_data": config.task.validation_data,
+    **named,
+  }.items():
     if data.input_path and data.tfds_name:
       message = f"must be empty when task.{name}.tfds_name is given, got {data.input_path!r}."
       yield Problem(f"task.{name}.input_path", message)
@@ -304,7 +310,7 @@ def _fields(config: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:
     yield path, field, value
     if hints.is_group(type(value)):
       yield from _fields(value, path)
-    elif isinstance(value, list | tuple):
-      for index, item in enumerate(value):
+    elif isinstance(value, list | tuple | Mapping):
+      for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
         if hints.is_group(type(item)):
-          yield from _fields(item, f"{path}.{index}")
+          yield from _fields(item, f"{path}.{key}")

@@ -23,6 +23,11 @@ class TaskConfig:
   model: Any = setting(None, "Settings of the model: a dataclass of the task's own, or None.")
   train_data: DataConfig = setting(text="The training data.", factory=DataConfig)
   validation_data: DataConfig = setting(text="The data of evaluations.", factory=DataConfig)
+  evaluation_sets: dict[str, DataConfig] = setting(
+    text="More data that every evaluation goes through, by name, each with the settings of `validation_data`: "
+    "e.g. another test set, or a part of the training split.",
+    factory=dict,
+  )
   name: str | None = setting(None, "Name of the task in logs. None: the name of its class.")
   differential_privacy_config: Any = setting(
     None,

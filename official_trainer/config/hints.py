@@ -88,6 +88,12 @@ def group_in(hint: Any) -> type | None:
   return bare(groups[0]) if len(groups) == 1 else None
 
 
+def mapped_group(hint: Any) -> type | None:
+  """Returns the dataclass `X` of `dict[str, X]`, or None when the hint is something else."""
+  args = typing.get_args(bare(hint)) if is_mapping(bare(hint)) else ()
+  return args[1] if len(args) == 2 and is_group(args[1]) else None
+
+
 def words(hint: Any) -> str:
   """Says what a hint accepts, e.g. "an integer or null"."""
   return " or ".join(_word(option) for option in options(hint))
@@ -125,7 +131,7 @@ def _word(hint: Any) -> str:
       return f"a list of {known.get(bare(items[0]), words(items[0]))}"
     return f"a list of {len(items)} values" if items else "a list"
   if is_mapping(inner):
-    return "a mapping"
+    return "a mapping of names to settings" if mapped_group(inner) else "a mapping"
   return getattr(inner, "__name__", str(inner))
 
 

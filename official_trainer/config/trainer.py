@@ -50,6 +50,11 @@ class TrainerConfig:
   )
   validation_steps: EvaluationSteps = setting(-1, "Batches of one evaluation. -1: every example once.")
   validation_interval: PositiveSteps = setting(1000, "Steps between two evaluations in `train_and_eval`.")
+  recreate_iterator_for_each_eval: bool = setting(
+    True,
+    "Whether each evaluation begins at the first batch. False: it takes the `validation_steps` batches after those of "
+    "the evaluation before, and goes round at the end of the set.",
+  )
   best_checkpoint_export_subdir: str = setting(
     "", "Folder inside model_dir for the best weights so far. Empty: none are exported."
   )

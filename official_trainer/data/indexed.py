@@ -161,7 +161,7 @@ class IndexedInput:
 
 
 def evaluation_dataset(
-  source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int, share: Share = WHOLE
+  source: RandomAccessSource, *, batch_size: int, multiple: int, seed: int, share: Share = WHOLE, first: int = 0
 ) -> tf.data.Dataset:
   """Returns every example once, in order.
 
@@ -173,13 +173,17 @@ def evaluation_dataset(
     multiple: number of replicas.
     seed: for sources that augment their evaluation.
     share: the part of every batch that is made.
+    first: number of the batch that comes first; after the last one come those before it.
 
   Returns:
     A data set of `Batch` with static shapes [padded_batch, ...], padded_batch the smallest multiple
     of `multiple` that holds `batch_size`. The mask is None if nothing is padded.
   """
   read = evaluation_reader(source, batch_size=batch_size, multiple=multiple, seed=seed, share=share)
-  return _batches(read, -(-len(source) // batch_size), 1)
+  num_batches = -(-len(source) // batch_size)
+  if not first:
+    return _batches(read, num_batches, 1)
+  return _batches(lambda start, num: read((start + first) % num_batches, num), num_batches, 1)
 
 
 def evaluation_reader(

@@ -310,8 +310,8 @@ class Session:
     """Checks every metric name in the config against what an evaluation reports, before the first step."""
     wanted = best_metric_names(self._options)
     # A run that is continued has evaluated before, but a rule may be new.
-    last = self._state.host.history.last(VALIDATION)
-    if set(wanted.values()).issubset(last.metrics if last else ()):
+    history, names = self._state.host.history, self._trainer.evaluation_set_names
+    if all(map(history.named_series, wanted.values())) and set(names).issubset(history.modes):
       return
     self._console.status("checking the metrics")
     reported = self._trainer.rehearse_evaluation()
