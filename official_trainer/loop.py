@@ -25,7 +25,7 @@ class Loop(orbit.Controller):
   """Runs inner loops and evaluations, and the actions after each.
 
       evaluate first, if an evaluation is due at the restored step and was not done
-      while step < train_steps and the data last:
+      while step < train_steps, the data last, and nothing says that the run is done:
         trainer.train(up to the next step at which anything is due)
         for action in actions.after_loop: action(event)     # recover, history, checkpoint, write
         if an evaluation is due:
@@ -85,6 +85,7 @@ class Loop(orbit.Controller):
     self._compiled = False
     self._clear_speed()
     self._ended_at: int | None = None
+    self._has_told_finish = False
 
   @property
   def input_ended(self) -> bool:
@@ -100,7 +101,7 @@ class Loop(orbit.Controller):
     """
     cadence = dataclasses.replace(self._cadence, train_steps=steps, validation_interval=None)
     with self._errors_flushed():
-      while self._state.step < steps and not self.input_ended:
+      while self._goes_on(steps):
         self._train_once(cadence, checkpoint_at_completion)
 
   def evaluate(self, steps: int = -1) -> Mapping[str, Any]:
@@ -135,7 +136,7 @@ class Loop(orbit.Controller):
     with self._errors_flushed():
       if cadence.evaluates(self._state.step) and self._state.host.last_eval_step < self._state.step < train_steps:
         logs = self._evaluate_once(eval_steps)
-      while self._state.step < train_steps and not self.input_ended:
+      while self._goes_on(train_steps):
         self._train_once(cadence, save_at_end=True)
         if cadence.evaluates(self._state.step) and self._state.host.last_eval_step < self._state.step:
           logs = self._evaluate_once(eval_steps)
@@ -172,6 +173,14 @@ class Loop(orbit.Controller):
     """Runs the actions of the end."""
     for action in self._actions.at_end:
       action()
+
+  def _goes_on(self, steps: int) -> bool:
+    """Says whether there is something left to train; tells once that a run is done before."""
+    if self._state.host.finished is not None and not self._has_told_finish:
+      self._has_told_finish = True
+      for action in self._actions.on_finish:
+        action()
+    return self._state.step < steps and not self.input_ended and self._state.host.finished is None
 
   def _train_once(self, cadence: Cadence, save_at_end: bool) -> None:
     """Runs one inner loop up to the next step at which anything is due, and the actions."""

@@ -27,7 +27,9 @@ class HostState:
     last_eval_step: the step of the newest complete evaluation, -1 before the first.
     anchor: the input's anchor as `data.indexed.Anchor.to_json` gives it, or None.
     window: the training metrics' accumulators in the middle of a report window, or None at its border.
+    spent_secs: the wall-clock budget that ended the run, None while none did.
     extras: name -> JSON value, for actions of users that need to survive a restart.
+    finished: why the run is done before its last step, None while it is not. Not saved: each start decides it anew.
   """
 
   def __init__(self) -> None:
@@ -36,7 +38,9 @@ class HostState:
     self.last_eval_step = -1
     self.anchor: dict[str, int] | None = None
     self.window: dict[str, Any] | None = None
+    self.spent_secs: float | None = None
     self.extras: dict[str, Any] = {}
+    self.finished: str | None = None
 
   def dumps(self) -> str:
     return json.dumps(
@@ -47,6 +51,7 @@ class HostState:
         "last_eval_step": self.last_eval_step,
         "anchor": self.anchor,
         "window": self.window,
+        "spent_secs": self.spent_secs,
         "extras": self.extras,
       },
       sort_keys=True,
@@ -69,6 +74,8 @@ class HostState:
     self.last_eval_step = values["last_eval_step"]
     self.anchor = values["anchor"]
     self.window = values["window"]
+    self.spent_secs = values.get("spent_secs")
+    self.finished = None
     _replace(self.extras, values["extras"])
 
   def clear(self) -> None:
@@ -76,6 +83,7 @@ class HostState:
     self.history = History()
     self.best.clear()
     self.last_eval_step, self.anchor, self.window = -1, None, None
+    self.spent_secs = self.finished = None
     self.extras.clear()
 
 

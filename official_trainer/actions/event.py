@@ -49,10 +49,11 @@ Action = Callable[[Event], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Actions:
-  """The actions of each moment, in the order in which they run."""
+  """The actions of each moment, in the order in which they run; `on_finish` when a run is done before its last step."""
 
   after_loop: Sequence[Action] = ()
   after_eval: Sequence[Action] = ()
+  on_finish: Sequence[Callable[[], None]] = ()
   on_stop: Sequence[Callable[[], None]] = ()
   at_end: Sequence[Callable[[], None]] = ()
   on_error: Sequence[Callable[[], None]] = ()

@@ -61,6 +61,7 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     _task,
     checks_evaluation.evaluation_sets,
     checks_evaluation.continued_evaluation,
+    checks_evaluation.early_ends,
   )
   resolved, found = steps.resolve_early(config)
   if resolved is not None:
@@ -282,6 +283,7 @@ def _task(config: ExperimentConfig) -> Iterator[Problem]:
 def _mode(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
   if mode not in MODES:
     yield Problem("--mode", f"must be one of {', '.join(MODES)}, got '{mode}'.")
+  yield from checks_evaluation.ends_in_mode(config, mode)
   if mode == CHECK_TPU and config.runtime.run_eagerly:
     yield Problem("runtime.run_eagerly", "must be off to check for a TPU, which runs compiled steps only.")
   if mode in UPDATING_MODES:

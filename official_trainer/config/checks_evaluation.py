@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.errors import Problem
@@ -34,6 +35,32 @@ def continued_evaluation(config: ExperimentConfig) -> Iterator[Problem]:
   if not trainer.recreate_iterator_for_each_eval and trainer.validation_steps == -1:
     message = "has no effect while trainer.validation_steps is -1: each evaluation takes the whole set."
     yield Problem("trainer.recreate_iterator_for_each_eval", message)
+
+
+def early_ends(config: ExperimentConfig) -> Iterator[Problem]:
+  """Rules that could never end a run, or name nothing."""
+  trainer = config.trainer
+  for key, rule in _ending_rules(config).items():
+    if not rule.metric:
+      yield Problem(f"{key}.metric", "must name a metric.")
+  early, target = trainer.early_stop, trainer.stop_at
+  if target is not None and target.value is None:
+    yield Problem("trainer.stop_at.value", "must be set.")
+  if early is not None and trainer.train_steps and early.start_step >= trainer.train_steps:
+    message = f"must be less than trainer.train_steps ({trainer.train_steps}), got {early.start_step}."
+    yield Problem("trainer.early_stop.start_step", f"{message}\nThe rule would never be looked at.")
+
+
+def ends_in_mode(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
+  """Rules that need evaluations, in a mode that has none before the end."""
+  if mode in ("train", "train_and_post_eval"):
+    for key in _ending_rules(config):
+      yield Problem(key, f"needs evaluations during training, and --mode={mode} has none. Use --mode=train_and_eval.")
+
+
+def _ending_rules(config: ExperimentConfig) -> dict[str, Any]:
+  rules = {"trainer.early_stop": config.trainer.early_stop, "trainer.stop_at": config.trainer.stop_at}
+  return {key: rule for key, rule in rules.items() if rule is not None}
 
 
 def _owner(config: ExperimentConfig, name: str) -> str | None:

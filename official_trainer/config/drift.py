@@ -24,6 +24,7 @@ FREE = frozenset(
     "trainer.checkpoints_at",
     "trainer.continuous_eval_timeout",
     "trainer.max_to_keep",
+    "trainer.max_wall_secs",
     "trainer.steps_per_loop",
     "trainer.summary_interval",
     "trainer.validation_interval",

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import annotated_types as limits
 
+from official_trainer.actions.config import EarlyStopConfig, StopAtConfig
 from official_trainer.checkpoint.config import BestCheckpointConfig, Ties
 from official_trainer.config.comparison import Comparison
 from official_trainer.config.comparison import comparison as comparison
@@ -97,6 +98,15 @@ class TrainerConfig:
   )
   best_checkpoints: tuple[BestCheckpointConfig, ...] = setting(
     (), "More rules for best weights, each with a folder of its own."
+  )
+  early_stop: EarlyStopConfig | None = setting(
+    None, "Ends the run when evaluations have stopped getting better. None: never."
+  )
+  stop_at: StopAtConfig | None = setting(None, "Ends the run at the evaluation that reaches a target. None: never.")
+  max_wall_secs: AboveZero | None = setting(
+    None,
+    "Seconds of wall time, over all starts of the run as far as time.json knows, after which it ends with the inner "
+    "loop it is in. None: no limit.",
   )
   checkpoints_at: tuple[PositiveSteps, ...] = setting(
     (), "Exact steps at which a checkpoint is saved and kept for good, besides the regular ones."

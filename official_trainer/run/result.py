@@ -34,6 +34,11 @@ class RunResult:
     return self.state.step
 
   @property
+  def ended_early(self) -> str | None:
+    """Why the run was done before its last step; None for one that trained all of them."""
+    return self.state.host.finished
+
+  @property
   def metrics(self) -> dict[str, float]:
     """The scalars among the logs, nested names joined by "/"."""
     return scalars_of(self.logs)

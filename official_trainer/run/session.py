@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from official_trainer.actions.checkpoint import SaveCheckpoint
+from official_trainer.actions.early_stop import EndEarly, ending_metric_names, history_rules
 from official_trainer.actions.event import VALIDATION, Action, Actions, Event
 from official_trainer.actions.record import RecordHistory
 from official_trainer.actions.recover import CheckDivergence, Recover
+from official_trainer.actions.time_limit import TimeLimit
 from official_trainer.actions.write import WriteReport
 from official_trainer.cadence import Cadence
 from official_trainer.checkpoint.best_rules import best_metric_names
@@ -159,6 +161,9 @@ class Session:
     )
     # Where divergence is let pass, it is still not saved.
     unchecked = options.recovery_max_trials < 0
+    together: Any = {"train_steps": options.train_steps, "from_chief": self._peers.from_chief}
+    self._end_early = EndEarly(self._state, history_rules(options), **together)
+    self._time_limit = TimeLimit(self._state, options.max_wall_secs, self._ledger.total_secs, **together)
     self._saver = self._build_saver(checks_finite=unchecked)
     self._stop_saver = self._build_saver(checks_finite=True)  # A stop saves at a step that nobody has looked at.
     self._loop = loop_cls(
@@ -241,12 +246,19 @@ class Session:
       after_loop=(
         *([recover] if options.recovery_max_trials >= 0 else []),  # a diverged loop must not be saved or reported
         history,  # into the state, so that the checkpoint of a step holds the row of that step
-        *([self._saver] if trains else []),  # before writing: state matters more than curves
+        *([self._time_limit, self._saver] if trains else []),  # before writing: state matters more than curves
         write,
         *([self._note_time] if trains else []),  # last: it is worth the least
         *train_actions,
       ),
-      after_eval=(history, write, *([self._note_time] if trains else []), *eval_actions),
+      after_eval=(
+        history,
+        *([self._end_early] if trains else []),  # decides from the rows, and before anything that may fail
+        write,
+        *([self._note_time] if trains else []),
+        *eval_actions,
+      ),
+      on_finish=(self._note_finish, self._stop_saver.save_what_is_new),
       on_stop=(self._stop_saver.save_what_is_new, self._write_time) if trains else (),
       at_end=(self._wait_for_save, *at_end, *((self._plot, self._write_time) if trains else ())),
       on_error=(lambda: self._unless_refused(self._writer.flush),),
@@ -287,6 +299,8 @@ class Session:
       for tag, markdown in self._texts.items():
         self._writer.text(state.step, tag, markdown)
     self._console.start(state.step, options.train_steps)
+    self._end_early.decide()
+    self._time_limit.decide()
     if self._mode == "train_and_eval":
       return self._loop.train_and_evaluate(options.train_steps, options.validation_steps, options.validation_interval)
     self._loop.train(options.train_steps)
@@ -308,7 +322,7 @@ class Session:
 
   def _require_metrics(self) -> None:
     """Checks every metric name in the config against what an evaluation reports, before the first step."""
-    wanted = best_metric_names(self._options)
+    wanted = {**best_metric_names(self._options), **ending_metric_names(self._options)}
     # A run that is continued has evaluated before, but a rule may be new.
     history, names = self._state.host.history, self._trainer.evaluation_set_names
     if all(map(history.named_series, wanted.values())) and set(names).issubset(history.modes):
@@ -341,6 +355,9 @@ class Session:
   def _note_divergence(self, error: TrainingDiverged) -> None:
     self._ledger.reached(error.step)  # Those steps were trained, and are lost.
     self._reports.diverged(error)
+
+  def _note_finish(self) -> None:
+    self._console.note(f"done at step {self._state.step}: {self._state.host.finished}")
 
   def _write_time(self) -> None:
     self._ledger.save(self._model_dir)

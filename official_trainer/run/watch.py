@@ -70,10 +70,14 @@ class CheckpointWatch:
           raise
         self._warn(f"{prefix} vanished while it was read ({error}); going on with the next one.")
         continue
+      self._state.unpack()
+      is_last = (
+        step >= self._final_step or self._state.host.spent_secs is not None
+      )  # No more time: none comes after it.
       self._state.host.clear()
       yield step
       self._waited_since = self._clock()
-      if step >= self._final_step:
+      if is_last:
         return
 
   def _waiting(self) -> Iterator[bool]:

@@ -116,6 +116,10 @@ class TimeLedger:
     self._settle()
     return self._sums()
 
+  def total_secs(self) -> float:
+    """Returns the wall time of all legs, in seconds."""
+    return sum(self.secs().values())
+
   def goodput(self) -> float:
     """Returns the share of all wall time that trained steps which were kept, in [0, 1]."""
     self._settle()
