@@ -3,7 +3,8 @@
 import dataclasses
 
 from official_trainer.config.comparison import Comparison
-from official_trainer.config.fields import Count, NonNegative, Positive, setting
+from official_trainer.config.durations import Steps
+from official_trainer.config.fields import NonNegative, Positive, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class EarlyStopConfig:
   comparison: Comparison | None = setting(
     None, "Which is better. None: lower for names that end in 'loss', else higher."
   )
-  start_step: Count = setting(0, "Evaluations before this step are not looked at.")
+  start_step: Steps = setting(0, "Evaluations before this step are not looked at.")
   baseline: float | None = setting(
     None, "A value that the metric must beat to count at all. None: the first evaluation counts."
   )

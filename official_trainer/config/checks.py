@@ -300,7 +300,18 @@ def _mode_steps(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
     yield Problem("trainer.validation_steps", message)
 
 
-_WITHOUT_STEPS = (_kept_names, _choices, _loops, _best_checkpoints, _devices, _cluster, _data, _task)
+_WITHOUT_STEPS = (
+  _kept_names,
+  _choices,
+  update_problems,
+  _loops,
+  _best_checkpoints,
+  _devices,
+  _cluster,
+  _data,
+  _task,
+  checks_evaluation.evaluation_sets,
+)
 """Those that compare no numbers of steps, and so need not wait for them."""
 
 
