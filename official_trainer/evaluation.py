@@ -20,6 +20,7 @@ from official_trainer.evaluation_sets import EvaluationSet, EvaluationSets, buil
 from official_trainer.execution import Execution, LoopFn
 from official_trainer.feed import Feed, SuppliedFeed
 from official_trainer.metrics.compiled import joint_metrics
+from official_trainer.optim.scheduled import Schedules
 from official_trainer.requirements import require_whole
 from official_trainer.state import TrainState
 from official_trainer.step_loss import add_loss, mask_argument
@@ -30,6 +31,7 @@ class Evaluation(orbit.StandardEvaluator):
   """What `Trainer` inherits for evaluation; it has the parts that are named here, and knows its strategy and task."""
 
   _state: TrainState
+  _schedules: Schedules
   _execution: Execution
   _options: TrainerConfig
   _peers: Peers
@@ -85,6 +87,7 @@ class Evaluation(orbit.StandardEvaluator):
       RuntimeError: if the whole set was asked for, and the evaluation ended before.
       ConfigError: if a set has the name of a metric.
     """
+    self._schedules.set_for_evaluation(self._state.host.history.as_of_evaluation, self._state.step)
     with self._state.ema.swapped_in(self._state.step):
       logs = self._evaluate_set(self._sets.validation, num_steps)
       logs = joined(logs, {name: self._evaluate_set(one, num_steps) for name, one in self._sets.named.items()})

@@ -116,6 +116,11 @@ class History:
       return self.series(head, rest.replace("|", "/"))
     return self.series(VALIDATION, name) or self.series(VALIDATION, name.replace("|", "/"))
 
+  def as_of_evaluation(self, step: int) -> History:
+    """Returns the history as it was after the last evaluation at `step` or before it; empty if there was none."""
+    evaluated = max((row.step for row in self._rows if row.mode == VALIDATION and row.step <= step), default=-1)
+    return History([row for row in self._rows if row.step <= evaluated])
+
   def to_json(self) -> list[Any]:
     return [[row.step, row.mode, row.metrics] for row in self._rows]
 

@@ -25,6 +25,7 @@ def require_asynchronous(strategy: tf.distribute.Strategy, trainer: TrainerConfi
     "trainer.train_tf_while_loop": not trainer.train_tf_while_loop,
     "trainer.gradient_accumulation_steps": trainer.gradient_accumulation_steps > 1,
     "trainer.log_norms": trainer.log_norms != "none",
+    "trainer.schedules": bool(trainer.schedules),
     "trainer.optimizer_config.param_groups": any(map(_multiplies, trainer.optimizer_config.param_groups)),
     "runtime.run_eagerly": runtime.run_eagerly,
     "runtime.enable_xla": runtime.enable_xla,
@@ -56,6 +57,8 @@ _WHY_NOT = {
   "trainer.train_tf_while_loop": "must be true under parameter servers: workers run compiled loops only.",
   "trainer.gradient_accumulation_steps": "must be 1 under parameter servers: each worker updates by itself. Use a"
   " smaller batch.",
+  "trainer.schedules": "must be empty under parameter servers: workers are at several steps at the same time, and the"
+  " numbers are shared. Schedules of the learning rate are those of trainer.optimizer_config.learning_rate.",
   "trainer.log_norms": "must be 'none' under parameter servers: others write while a worker measures its update.",
   "trainer.optimizer_config.param_groups": "must have no lr_multiplier and no layer_decay under parameter servers: what"
   " others wrote in between would be lost. Give the group an optimizer of its own with another learning_rate.",

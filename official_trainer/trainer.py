@@ -28,6 +28,9 @@ from official_trainer.optim.ema import build_ema
 from official_trainer.optim.foreign import without_averaging
 from official_trainer.optim.guard import NoGuard, UpdateGuard
 from official_trainer.optim.hyperparameters import Hyperparameters, NoHyperparameters
+from official_trainer.optim.schedule_targets import Parts, build_schedules, scheduled_variables
+from official_trainer.optim.scheduled import Schedules
+from official_trainer.optim.updates import NoUpdates, Updates
 from official_trainer.random_state import StepKeyedRandom, draw_seed
 from official_trainer.requirements import require_parts
 from official_trainer.state import TrainState
@@ -127,10 +130,12 @@ class Trainer(Training, Evaluation):
         model,
         averaging or self._options.optimizer_config.ema,
         round_statistics=functools.partial(round_for_exact_mean, num_replicas=self._strategy.num_replicas_in_sync),
+        without=scheduled_variables(self._options.schedules, model),
       ),
       global_step=global_step,
       checkpoint_items=getattr(model, "checkpoint_items", None),
     )
+    self._schedules = build_schedules(self._options.schedules, Parts(optimizer, self._updates, self._state.ema, model))
     self._random = StepKeyedRandom(model, self._seed)
     self._execution.own_generators(self._random.generators)
     self._statistics = replica_statistics(model.variables)
@@ -198,6 +203,16 @@ class Trainer(Training, Evaluation):
   def hyperparameters(self) -> Hyperparameters | NoHyperparameters:
     """The optimizer's numbers that a restore overwrites, though the config says them."""
     return self._hyperparameters
+
+  @property
+  def schedules(self) -> Schedules:
+    """The scalars that schedules move."""
+    return self._schedules
+
+  @property
+  def updates(self) -> Updates | NoUpdates:
+    """What stands between gradients and variables: groups, transformations, norms."""
+    return self._updates
 
   @property
   def state(self) -> TrainState:

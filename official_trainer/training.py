@@ -21,6 +21,7 @@ from official_trainer.execution import Execution
 from official_trainer.feed import Feed
 from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.optim.guard import NoGuard, UpdateGuard
+from official_trainer.optim.scheduled import Schedules
 from official_trainer.optim.updates import NoUpdates, Updates
 from official_trainer.random_state import StepKeyedRandom, look_for_unsaved_randomness
 from official_trainer.state import TrainState
@@ -38,6 +39,7 @@ class Training(orbit.StandardTrainer):
   _batch_run: InOne | InParts
   _random: StepKeyedRandom
   _updates: NoUpdates | Updates
+  _schedules: Schedules
   _skipped: SkippedBatches
   _train_loss: tf_keras.metrics.Metric
 
@@ -71,6 +73,7 @@ class Training(orbit.StandardTrainer):
     if self._train_iter is None or is_elsewhere:
       self._train_dataset, self._train_iter = self._train_input.dataset(step), None
     self._next_input_step = step
+    self._schedules.refresh(self._state.host.history.as_of_evaluation, step)
     if not self._keep_window:
       for metric in self.report_metrics:
         metric.reset_state()
@@ -123,6 +126,8 @@ class Training(orbit.StandardTrainer):
     """Does one update. Runs in cross-replica context, traced."""
     inputs = self.data_wait.timed(lambda: self.next_train_inputs(iterator))
     batch = self._train_input.to_replicas(inputs)
+    with self._train_input.awaited(inputs):
+      self._schedules.assign(self.global_step)
     with self._guard.across_replicas():
       self._batch_run.run(batch, self._begin_replica_step, self._replica_train_step, self._end_replica_step)
       with self._train_input.awaited(inputs):
@@ -138,6 +143,7 @@ class Training(orbit.StandardTrainer):
       reported = [*self._guard.metrics]  # Not one update was applied: a loss of 0 would be a lie.
     logs = {metric.name: metric.result() for metric in reported}
     logs.update(self._updates.learning_rates(self.global_step))
+    logs.update(self._schedules.values())
     return logs
 
   def _begin_replica_step(self, batch: Batch) -> list[tf.Tensor]:

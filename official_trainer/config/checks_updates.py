@@ -3,9 +3,17 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from official_trainer.config import hints
 from official_trainer.config.experiment import ExperimentConfig
+from official_trainer.config.nearest import meant
 from official_trainer.errors import Problem
-from official_trainer.optim.config import DEFAULT_GROUP, GradientTransformConfig, ParamGroupConfig
+from official_trainer.optim.config import (
+  DEFAULT_GROUP,
+  FACTORS,
+  GradientTransformConfig,
+  ParamGroupConfig,
+  ScheduleConfig,
+)
 
 _GROUPS = "trainer.optimizer_config.param_groups"
 _TRANSFORMS = "trainer.optimizer_config.gradient_transforms"
@@ -17,6 +25,8 @@ def update_problems(config: ExperimentConfig) -> Iterator[Problem]:
   optimization = config.trainer.optimizer_config
   yield from _groups(optimization.param_groups)
   yield from _transforms(optimization.gradient_transforms)
+  for name, schedule in config.trainer.schedules.items():
+    yield from _schedule(f"trainer.schedules.{name}", schedule)
   for name in ("freeze_statistics", "freeze_affine"):
     for index, pattern in enumerate(getattr(config.trainer.batch_norm, name)):
       if problem := _bad_pattern(pattern):
@@ -67,6 +77,25 @@ def _transforms(transforms: Sequence[GradientTransformConfig]) -> Iterator[Probl
       yield Problem(f"{_TRANSFORMS}.{index}.type", "must be chosen.")
     if transform.type == "custom" and not transform.custom.name:
       yield Problem(f"{_TRANSFORMS}.{index}.custom.name", "must be the name that a function was registered under.")
+
+
+def _schedule(path: str, schedule: ScheduleConfig) -> Iterator[Problem]:
+  if schedule.type is None:
+    yield Problem(f"{path}.type", "must be chosen.")
+    return
+  chosen = schedule.get()
+  for key, field in hints.fields_of(type(chosen)).items():
+    if field.metadata.get("text", "").endswith("Required.") and getattr(chosen, key) in (None, ""):
+      yield Problem(f"{path}.{schedule.type}.{key}", f"must be set when '{schedule.type}' is chosen.")
+  if schedule.type == "stepwise" and chosen.boundaries and chosen.values:
+    if len(chosen.values) != len(chosen.boundaries) + 1:
+      wanted = f"{len(chosen.boundaries) + 1} for {len(chosen.boundaries)} boundaries"
+      yield Problem(f"{path}.stepwise.values", f"must have {wanted}, got {len(chosen.values)}.")
+  if schedule.type == "multi_factor":
+    for factor in (name.strip() for name in chosen.factors.split("*")):
+      if factor not in FACTORS:
+        allowed = f"must be of {', '.join(FACTORS)}, joined by '*'; got {factor!r}.{meant(factor, FACTORS)}"
+        yield Problem(f"{path}.multi_factor.factors", allowed)
 
 
 def _bad_pattern(pattern: str) -> str | None:

@@ -11,7 +11,7 @@ from official_trainer.config.comparison import Comparison
 from official_trainer.config.comparison import comparison as comparison
 from official_trainer.config.durations import EvaluationSteps, PositiveSteps, Steps, TrainSteps
 from official_trainer.config.fields import AboveZero, Count, NonNegative, Positive, Share, setting
-from official_trainer.optim.config import BatchNormConfig, OptimizationConfig
+from official_trainer.optim.config import BatchNormConfig, OptimizationConfig, ScheduleConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,6 +121,12 @@ class TrainerConfig:
     False,
     "Whether workers of parameter servers work one at a time, for debugging: slow, and exact where the input is "
     "computed from the step.",
+  )
+  schedules: dict[str, ScheduleConfig] = setting(
+    text="Numbers that move during the run, by name: 'learning_rate_factor', 'optimizer/weight_decay', "
+    "'groups/<group>/lr_multiplier', 'gradient_transforms/clip_by_global_norm/norm', 'ema/average_decay', "
+    "'model/<layer>/rate' and others (docs/how_to/schedules.md).",
+    factory=dict,
   )
   batch_norm: BatchNormConfig = setting(text="Which layers of batch normalisation are frozen.", factory=BatchNormConfig)
   gradient_accumulation_steps: Positive = setting(

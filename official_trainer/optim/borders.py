@@ -30,13 +30,14 @@ class Border(abc.ABC):
     """Sums gradients over replicas as `apply_gradients` would. Runs in replica context."""
 
   @abc.abstractmethod
-  def decayed(self, variable: tf.Variable, rate: Any, update: Callable[[], Any]) -> Any:
+  def decayed(self, variable: tf.Variable, rate: Any, update: Callable[[], Any], own: tf.Variable | None = None) -> Any:
     """Updates a variable, decayed.
 
     Args:
       variable: one replica's copy.
-      rate: weight decay in place of the optimizer's own, a float or a scalar variable; None for its own.
+      rate: weight decay whatever the optimizer's own rules say, a float or a scalar variable; None to follow them.
       update: does what the optimizer does.
+      own: weight decay where its own rules say that it decays; None for its own.
     """
 
   @abc.abstractmethod
@@ -60,12 +61,11 @@ class NewBorder(Border):
   def aggregate(self, grads_and_vars: list[tuple[Any, tf.Variable]]) -> list[tuple[Any, tf.Variable]]:
     return list(self.optimizer.aggregate_gradients(grads_and_vars))
 
-  def decayed(self, variable: tf.Variable, rate: Any, update: Callable[[], Any]) -> Any:
-    own = self.optimizer.weight_decay
+  def decayed(self, variable: tf.Variable, rate: Any, update: Callable[[], Any], own: tf.Variable | None = None) -> Any:
+    if rate is None and self.optimizer._use_weight_decay(variable):  # noqa: SLF001
+      rate = self.optimizer.weight_decay if own is None else own
     if rate is not None:
       self._subtract(variable, rate)
-    elif own is not None and self.optimizer._use_weight_decay(variable):  # noqa: SLF001
-      self._subtract(variable, own)
     return update()
 
   def build(self, variables: list[tf.Variable]) -> None:
@@ -109,10 +109,12 @@ class LegacyBorder(Border):
     grads_and_vars = self.optimizer._transform_unaggregated_gradients(grads_and_vars)  # noqa: SLF001
     return list(self.optimizer._aggregate_gradients(grads_and_vars))  # noqa: SLF001
 
-  def decayed(self, variable: tf.Variable, rate: Any, update: Callable[[], Any]) -> Any:
+  def decayed(self, variable: tf.Variable, rate: Any, update: Callable[[], Any], own: tf.Variable | None = None) -> Any:
+    switch = next((name for name in self._SWITCHES if hasattr(self.optimizer, name)), None)
+    if rate is None and own is not None and self._decays(variable, switch):
+      rate = own
     if rate is None:
       return update()
-    switch = next((name for name in self._SWITCHES if hasattr(self.optimizer, name)), None)
     is_off = isinstance(rate, float | int) and not rate
     if switch is None:
       if is_off:
@@ -127,6 +129,13 @@ class LegacyBorder(Border):
   def build(self, variables: list[tf.Variable]) -> None:
     self.optimizer.iterations  # noqa: B018  # The property creates the variable.
     self.optimizer._create_all_weights(variables)  # noqa: SLF001  # The only way to make slots early.
+
+  def _decays(self, variable: tf.Variable, switch: str | None) -> bool:
+    """Whether the optimizer's rules say that a variable is decayed, were its rate not 0."""
+    if switch is None:
+      return True
+    with _attribute(self.optimizer, self._RATE, 1.0):
+      return bool(getattr(self.optimizer, switch)(variable.name))
 
   @contextlib.contextmanager
   def _state(self, apply_state: Any) -> Iterator[None]:

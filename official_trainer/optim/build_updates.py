@@ -51,7 +51,8 @@ def build_updates(
   if optimizer is None:
     return NoUpdates(None, ())
   config = options.optimizer_config
-  if not (frozen or config.param_groups or config.gradient_transforms or options.log_norms != "none"):
+  moved = any(name == "optimizer/weight_decay" or name.startswith("groups/") for name in options.schedules)
+  if not (moved or frozen or config.param_groups or config.gradient_transforms or options.log_norms != "none"):
     return NoUpdates(optimizer, model.trainable_variables)
   members = memberships(model, config.param_groups, frozen)
   groups: dict[str, list[tf.Variable]] = {}

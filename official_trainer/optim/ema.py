@@ -61,7 +61,7 @@ class Ema:
         statistics), so that a checkpoint's mean over replicas is the value that was evaluated.
     """
     self._weights = [w for w in weights if w.dtype.is_floating]
-    self._average_decay = average_decay
+    self._average_decay: float | tf.Variable = average_decay
     self._start_step = start_step
     self._dynamic_decay = dynamic_decay
     self._round_statistics = round_statistics
@@ -74,6 +74,10 @@ class Ema:
     )
     self._swap = tf.function(self._swap_all)
 
+  def schedule(self, average_decay: tf.Variable) -> None:
+    """Puts a float32 scalar variable in the place of the decay, read at every update."""
+    self._average_decay = average_decay
+
   def reset(self) -> None:
     """Makes every average equal to its weight: after weights were loaded that brought no averages of their own."""
     for average, weight in zip(self.averages, self._weights, strict=True):
@@ -82,7 +86,7 @@ class Ema:
   def decay(self, step: tf.Tensor) -> tf.Tensor:
     """Returns the float32 decay used by the update that completed step `step`."""
     updates = tf.cast(step - self._start_step, tf.float32)
-    decay = tf.constant(self._average_decay, tf.float32)
+    decay = tf.convert_to_tensor(self._average_decay, tf.float32)
     if self._dynamic_decay:
       decay = tf.minimum(decay, (1.0 + updates) / (10.0 + updates))
     if self._start_step == 0:
@@ -97,7 +101,8 @@ class Ema:
     """
     rate = 1.0 - self.decay(step)
     # a - (a - w) is not w in floating point: where the decay is 0 the weight is copied.
-    may_copy = self._start_step > 0 or self._average_decay == 0
+    is_fixed = isinstance(self._average_decay, float | int)
+    may_copy = self._start_step > 0 or not is_fixed or self._average_decay == 0
 
     def moved(average: tf.Variable, weight: tf.Variable) -> tf.Tensor:
       value = average - tf.cast(rate, average.dtype) * (average - weight)
@@ -164,18 +169,25 @@ class Ema:
     self._is_swapped.assign(tf.logical_not(self._is_swapped))
 
 
-def build_ema(model: tf.Module, settings: Any, round_statistics: Callable[[tf.Tensor], tf.Tensor]) -> Ema | NoEma:
+def build_ema(
+  model: tf.Module,
+  settings: Any,
+  round_statistics: Callable[[tf.Tensor], tf.Tensor],
+  without: Sequence[tf.Variable] = (),
+) -> Ema | NoEma:
   """Returns the averages of a model's weights. Call as `Ema`.
 
   Args:
     model: a built model.
     settings: an EmaConfig, or None.
     round_statistics: see `Ema`.
+    without: variables of the model that are not averaged.
   """
   if not settings:
     return NoEma()
+  weights = model.trainable_variables if settings.trainable_weights_only else model.variables
   return Ema(
-    model.trainable_variables if settings.trainable_weights_only else model.variables,
+    [weight for weight in weights if not any(weight is other for other in without)],
     average_decay=settings.average_decay,
     start_step=settings.start_step,
     dynamic_decay=settings.dynamic_decay,

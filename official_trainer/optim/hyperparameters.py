@@ -38,7 +38,7 @@ class Hyperparameters:
       if schedule is not None and scales:
         if self._factor is None:
           self._factor = tf.Variable(1.0, trainable=False, name="learning_rate_factor")
-        inner.learning_rate = _Scaled(schedule, self._factor)
+        scale_learning_rate(inner, self._factor)
 
   def apply(self) -> None:
     """Puts back the numbers of the config. Runs eagerly, after a restore."""
@@ -65,17 +65,34 @@ class NoHyperparameters:
     del factor
 
 
+def scale_learning_rate(inner: Any, factor: tf.Variable) -> None:
+  """Multiplies the learning rate of an optimizer by a variable. Call under the strategy's scope.
+
+  Args:
+    inner: a tf-keras optimizer of either API, without loss scaling.
+    factor: float32 scalar variable, read at every update.
+  """
+  _, schedule = _variables_and_schedule(inner)
+  scaled = _Scaled(inner.learning_rate if schedule is None else schedule, factor)
+  if isinstance(inner, tf_keras.optimizers.legacy.Optimizer):
+    inner.learning_rate = scaled
+  else:  # Makes the variable that holds the present rate, too.
+    inner._learning_rate = inner._build_learning_rate(scaled)  # noqa: SLF001
+
+
 class _Scaled(tf_keras.optimizers.schedules.LearningRateSchedule):
-  def __init__(self, schedule: Any, factor: tf.Variable):
+  """A schedule, or a variable that holds a constant, times a variable."""
+
+  def __init__(self, rate: Any, factor: tf.Variable):
     super().__init__()
-    self._schedule = schedule
+    self._rate = rate
     self._factor = factor
 
   def __call__(self, step: Any) -> tf.Tensor:
-    return self._schedule(step) * self._factor
+    return (self._rate(step) if callable(self._rate) else self._rate) * self._factor
 
   def get_config(self) -> dict[str, Any]:
-    return {"schedule": self._schedule, "factor": float(self._factor)}
+    return {"rate": self._rate, "factor": float(self._factor)}
 
 
 def _variables_and_schedule(inner: Any) -> tuple[dict[str, tf.Variable], Any]:

@@ -80,6 +80,7 @@ class Updates:
     self._main = border_of(optimizer)
     self._own = {group: border_of(own) for group, own in self.own_optimizers.items()}
     self._scheduled: dict[tuple[str, str], tf.Variable] = {}
+    self._own_decay: tf.Variable | None = None
     self._apply = {id(border): border.optimizer.apply_gradients for border in (self._main, *self._own.values())}
     # Looked through loss scaling: what that hands on is unscaled, finite and summed already.
     self._main.optimizer.apply_gradients = self._apply_all
@@ -99,6 +100,15 @@ class Updates:
   def schedule(self, group: str, name: str, value: tf.Variable) -> None:
     """Puts a scalar variable in the place of a group's number: "lr_multiplier" or "weight_decay"."""
     self._scheduled[group, name] = value
+
+  def schedule_decay(self, value: tf.Variable) -> None:
+    """Puts a scalar variable in the place of the optimizer's own weight decay, wherever that would decay."""
+    self._own_decay = value
+
+  @property
+  def groups(self) -> list[str]:
+    """The names of the groups that are trained."""
+    return list(dict.fromkeys(member.group for _, member in self._trained))
 
   def build_slots(self) -> None:
     """Makes the optimizers' variables, in a fixed order. Call under the strategy's scope."""
@@ -149,9 +159,9 @@ class Updates:
       member = self._member(variable)
       multiplier = self._multiplier(member)
       if isinstance(multiplier, float) and multiplier == 1.0:
-        return border.decayed(variable, self._decay(member), update)
+        return border.decayed(variable, self._decay(member), update, self._own_decay)
       before = tf.identity(variable.read_value())
-      done = border.decayed(variable, self._decay(member), update)
+      done = border.decayed(variable, self._decay(member), update, self._own_decay)
       with tf.control_dependencies([done] if isinstance(done, tf.Operation | tf.Tensor) else []):
         after = variable.read_value()
         return variable.assign(before + tf.cast(multiplier, before.dtype) * (after - before))

@@ -35,9 +35,9 @@ def variable_paths(model: tf_keras.Model) -> list[tuple[str, tf.Variable]]:
   wanted = {id(variable): variable for variable in model.variables}
   found: list[tuple[str, tf.Variable]] = []
   scopes: set[str] = set()
-  for scope, variables in _layers(model, "", scopes, set()):
+  for scope, module in _modules(model, "", scopes, set()):
     taken: set[str] = set()
-    for variable in variables:
+    for variable in _held_by(module):
       if wanted.pop(id(variable), None) is not None:
         found.append((scope + _unused(_last_name(variable), taken), variable))
   taken = {path for path, _ in found}
@@ -45,16 +45,22 @@ def variable_paths(model: tf_keras.Model) -> list[tuple[str, tf.Variable]]:
   return found
 
 
-def _layers(module: tf.Module, scope: str, scopes: set[str], seen: set[int]) -> Iterator[tuple[str, list[tf.Variable]]]:
-  """Yields the scope ("" or ending in "/") and the own variables of a layer and of all inside it, each layer once."""
+def _modules(module: tf.Module, scope: str, scopes: set[str], seen: set[int]) -> Iterator[tuple[str, tf.Module]]:
+  """Yields the scope ("" or ending in "/") and the module itself, and those of all layers inside it, each once."""
   seen.add(id(module))
+  yield scope, module
   if not isinstance(module, tf_keras.layers.Layer):
-    yield scope, list(module.variables)
     return
-  yield scope, [*module._trainable_weights, *module._non_trainable_weights]  # noqa: SLF001  # What it holds itself.
   for inner in module._flatten_modules(recursive=False, include_self=False):  # noqa: SLF001  # Keras has no other way.
     if id(inner) not in seen:
-      yield from _layers(inner, f"{_unused(scope + inner.name, scopes)}/", scopes, seen)
+      yield from _modules(inner, f"{_unused(scope + inner.name, scopes)}/", scopes, seen)
+
+
+def _held_by(module: tf.Module) -> list[tf.Variable]:
+  """Returns the variables that are the module's own; of one that is no layer, those of all inside it."""
+  if not isinstance(module, tf_keras.layers.Layer):
+    return list(module.variables)
+  return [*module._trainable_weights, *module._non_trainable_weights]  # noqa: SLF001  # What it holds itself.
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -73,3 +79,12 @@ def _full_name(variable: tf.Variable) -> str:
 
 def _last_name(variable: tf.Variable) -> str:
   return _full_name(variable).rpartition("/")[2]
+
+
+def layer_paths(model: tf_keras.Model) -> list[tuple[str, tf_keras.layers.Layer]]:
+  """Names every layer inside a built model as `variable_paths` does: "backbone/block_1/drop", each once."""
+  return [
+    (scope.removesuffix("/"), layer)
+    for scope, layer in _modules(model, "", set(), set())
+    if scope and isinstance(layer, tf_keras.layers.Layer)
+  ]
