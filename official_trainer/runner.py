@@ -31,6 +31,7 @@ from official_trainer.distribute.scratch import written_folder
 from official_trainer.distribute.server import serve
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost, Preempted, Problem
+from official_trainer.initialisation import require_sources
 from official_trainer.inspect.tpu_check import TpuReport, check_tpu
 from official_trainer.notices import NOTICES, stop_on_notice
 from official_trainer.random_state import draw_seed, seed_everything
@@ -226,6 +227,8 @@ class Runner:
     seed = settled_seed(runtime.seed if self._mode in UPDATING_MODES else None, self._model_dir)
     self._settle_seed(seed)
     before = self._refuse_drift() if self._mode in UPDATING_MODES else None
+    if self._mode in TRAINING_MODES and not committed_steps(self._model_dir) and self._checkpoint is None:
+      require_sources(self._loaded.config.task)
     if self._mode in UPDATING_MODES:
       require_service(self._loaded.config.task.train_data, "task.train_data")
     configure_devices(runtime)

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_trainer.batch_run import InOne, InParts
+from official_trainer.checkpoint.init_report import InitReport
 from official_trainer.closures import build_execution
 from official_trainer.config import foreign, steps
 from official_trainer.config.trainer import TrainerConfig
@@ -22,6 +23,7 @@ from official_trainer.distribute.replicas import replica_statistics, round_for_e
 from official_trainer.errors import ConfigError, Problem, gathered
 from official_trainer.evaluation import Evaluation
 from official_trainer.execution import Execution
+from official_trainer.initialisation import initialise
 from official_trainer.optim.accumulate import Accumulator
 from official_trainer.optim.build_updates import build_updates
 from official_trainer.optim.ema import build_ema
@@ -245,10 +247,21 @@ class Trainer(Training, Evaluation):
     """How the steps are run."""
     return self._execution
 
-  def initialize(self) -> None:
-    """Loads pretrained weights. Called only when no checkpoint of this run was found."""
+  def initialize(self) -> list[InitReport]:
+    """Loads pretrained weights: what the task's `initialize` loads, then what `task.init` and `init_backbone` name.
+
+    Called only when no checkpoint of this run was found, under the strategy's scope.
+
+    Returns:
+      A report for each source that the config names.
+
+    Raises:
+      ConfigError, CheckpointMismatch: see `initialisation.initialise`.
+    """
     self.task.initialize(self.model)
+    reports = initialise(self.model, self._config.task)
     self._state.ema.reset()
+    return reports
 
   def distribute_dataset(self, dataset_or_fn: Any, *args: Any, **kwargs: Any) -> Any:
     """Makes a `tf.distribute.DistributedDataset` from a dataset or a dataset function."""

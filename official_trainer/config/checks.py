@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from official_trainer.config import assembly, checks_evaluation, hints, steps
+from official_trainer.config.checks_initialisation import initialisation_problems
 from official_trainer.config.checks_updates import update_problems
 from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.config.fields import OneOf
@@ -62,6 +63,7 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     checks_evaluation.evaluation_sets,
     checks_evaluation.continued_evaluation,
     checks_evaluation.early_ends,
+    initialisation_problems,
   )
   resolved, found = steps.resolve_early(config)
   if resolved is not None:
@@ -311,6 +313,7 @@ _WITHOUT_STEPS = (
   _data,
   _task,
   checks_evaluation.evaluation_sets,
+  initialisation_problems,
 )
 """Those that compare no numbers of steps, and so need not wait for them."""
 

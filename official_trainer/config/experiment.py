@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from official_trainer.checkpoint.config import InitConfig
 from official_trainer.config.fields import setting
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.config import DataConfig
@@ -20,6 +21,13 @@ class TaskConfig:
   """
 
   init_checkpoint: str = setting("", "Checkpoint whose weights a fresh run starts from. Empty: none.")
+  init: InitConfig | None = setting(
+    None,
+    "Source of a fresh run's weights, matched by names. None: there is none. Not beside `init_checkpoint`.",
+  )
+  init_backbone: InitConfig | None = setting(
+    None, "Second such source, for the variables below its `target_prefix` to which `init` gives nothing."
+  )
   model: Any = setting(None, "Settings of the model: a dataclass of the task's own, or None.")
   train_data: DataConfig = setting(text="The training data.", factory=DataConfig)
   validation_data: DataConfig = setting(text="The data of evaluations.", factory=DataConfig)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from official_trainer import initialisation
+from official_trainer.atomic import write_text
 from official_trainer.checkpoint import manifest
 from official_trainer.checkpoint.locate import find_checkpoint, is_model_only, recorded_step
 from official_trainer.checkpoint.restoring import restore_exactly, restore_matching
@@ -15,6 +18,9 @@ from official_trainer.checkpoint.store import CheckpointStore
 from official_trainer.errors import ConfigError, TrainingDiverged
 from official_trainer.run.elastic import change_of_replicas
 from official_trainer.trainer import Trainer
+
+INIT_REPORT = "init_report.txt"
+"""The file in model_dir that lists what a fresh run took from pretrained weights."""
 
 UNUSED_BY_EVALUATION = ("optimizer",)
 """Roots of a checkpoint that an evaluation, which has no optimizer, leaves alone."""
@@ -58,14 +64,18 @@ class Start:
     self._warn = warn
 
   def resume_or_initialise(self) -> bool:
-    """Resumes this folder's run; else starts from the given checkpoint, from another program's, or from fresh weights.
+    """Brings the state to the run's beginning, from the first of these that is there.
+
+    1. the newest checkpoint of this folder's run; 2. the checkpoint given by `--checkpoint`; 3. one of another program
+    in the folder; 4. pretrained weights: the task's `initialize`, `task.init`, `task.init_backbone`; 5. initial ones.
+    A line says which.
 
     Returns:
       Whether the folder's run was resumed.
 
     Raises:
-      CheckpointMismatch: if the folder's checkpoint is that of another model.
-      ConfigError: if there is no checkpoint at the given path.
+      CheckpointMismatch: if the folder's checkpoint is that of another model, or pretrained weights do not fit.
+      ConfigError: if there is no checkpoint at the given path, or pretrained weights cannot be read.
     """
     step = self._store.restore_latest(self._may_differ)
     if step is not None:
@@ -79,11 +89,30 @@ class Start:
       if not tf.io.gfile.exists(manifest.manifest_path(prefix)):
         self._state.global_step.assign(0)  # Weights alone, or another program's: a run of its own begins.
       self._note(f"started from {self._checkpoint} at step {self._state.step}")
+      self._note_unused_sources()
     elif (foreign := self._store.foreign_checkpoint()) is not None:
       self._load_foreign(foreign)
+      self._note_unused_sources()
     else:
-      self._trainer.initialize()
+      self._initialise()
     return False
+
+  def _initialise(self) -> None:
+    """Takes pretrained weights from where the config says, and notes what came from where."""
+    # A trainer of the user's own may return nothing, as Model Garden's does.
+    reports = self._trainer.initialize() or []
+    for report in reports:
+      self._note(report.summary())
+    if reports:
+      path = os.path.join(self._store.directory, INIT_REPORT)
+      write_text(path, "\n".join(report.text() for report in reports))
+    else:
+      self._note("a new run begins: no checkpoint in its folder, no --checkpoint and no task.init")
+
+  def _note_unused_sources(self) -> None:
+    """Says of what the config names that something that comes first stood in its place."""
+    for key in initialisation.sources(self._trainer.config.task):
+      self._note(f"{key} is not used: a checkpoint comes before it")
 
   def _note_replicas(self, written: Mapping[str, Any]) -> None:
     now = self._trainer.strategy.num_replicas_in_sync
