@@ -8,13 +8,15 @@ from typing import Any
 
 import tf_keras
 
-from official_trainer.checkpoint.config import INIT_KEYS, InitConfig, InitSettings
+from official_trainer.checkpoint.config import INIT_KEYS, InitConfig, InitSettings, has_pretrained_source
 from official_trainer.checkpoint.init_from import Initialisation, planned
 from official_trainer.checkpoint.init_report import InitReport
 from official_trainer.checkpoint.weight_source import locate_source
 from official_trainer.config import foreign
+from official_trainer.config.trainer import TrainerConfig
 from official_trainer.errors import CheckpointMismatch, ConfigError, Problem, gathered
 from official_trainer.optim.variable_paths import variable_paths
+from official_trainer.task import Task
 
 
 def initialise(model: tf_keras.Model, task_config: Any) -> list[InitReport]:
@@ -63,6 +65,28 @@ def require_sources(task_config: Any) -> None:
       locate_source(rules.checkpoint, f"{key}.checkpoint")
   if problems:
     raise ConfigError(problems)
+
+
+def require_statistics(options: TrainerConfig, task: Any, *, is_given: bool) -> None:
+  """Checks that statistics of batch normalisation that are frozen come from somewhere.
+
+  Args:
+    options: the trainer config.
+    task: the task; one that overrides `initialize` brings weights by itself.
+    is_given: whether a checkpoint was given by hand.
+
+  Raises:
+    ConfigError: if they would stay those of a new layer, which normalise nothing.
+  """
+  is_found, keys = has_pretrained_source(task.task_config)
+  brings_its_own = type(task).initialize is not Task.initialize
+  if not options.batch_norm.freeze_statistics or is_found or is_given or brings_its_own:
+    return
+  raise ConfigError.of(
+    "trainer.batch_norm.freeze_statistics",
+    "needs statistics that were trained: those of a new layer, mean 0 and variance 1, would normalise nothing.\n"
+    f"Set one of {', '.join(keys)}, give --checkpoint, or leave the statistics free.",
+  )
 
 
 def sources(task_config: Any) -> Mapping[str, InitConfig]:

@@ -31,7 +31,7 @@ from official_trainer.distribute.scratch import written_folder
 from official_trainer.distribute.server import serve
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost, Preempted, Problem
-from official_trainer.initialisation import require_sources
+from official_trainer.initialisation import require_sources, require_statistics
 from official_trainer.inspect.tpu_check import TpuReport, check_tpu
 from official_trainer.notices import NOTICES, stop_on_notice
 from official_trainer.random_state import draw_seed, seed_everything
@@ -345,6 +345,8 @@ class Runner:
     """Builds model, optimizer and trainer. Called under the strategy's scope."""
     config = self._config
     trains = self._mode in UPDATING_MODES
+    if trains:
+      require_statistics(config.trainer, task, is_given=self._checkpoint is not None)
     model = require_keras_model(task.build_model(), task)
     trainer = self.trainer_class(
       config,

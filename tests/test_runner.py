@@ -39,6 +39,17 @@ def run(folder, *overrides, mode="train", checkpoint=None, allow_config_change=(
 SHORT = ("trainer.train_steps=2",)
 
 
+def test_d36_frozen_statistics_without_pretrained_weights_are_refused_with_both_keys(tmp_path):
+  frozen = (*SHORT, "task.batchnorm=true", "trainer.batch_norm.freeze_statistics=[norm]")
+  with pytest.raises(ConfigError) as error:
+    run(tmp_path / "new", *frozen)
+  text = str(error.value)
+  assert "trainer.batch_norm.freeze_statistics: needs statistics that were trained" in text
+  assert "Set one of task.init.checkpoint, task.init_backbone.checkpoint, task.init_checkpoint" in text
+  run(tmp_path / "trained", *SHORT, "task.batchnorm=true")
+  assert run(tmp_path / "again", *frozen, checkpoint=tmp_path / "trained" / "ckpt-2").step == 2
+
+
 def test_a_run_leaves_what_users_look_for(tmp_path):
   best = (
     "trainer.best_checkpoint_export_subdir=best_ckpt",
