@@ -131,6 +131,9 @@ def examples(num_examples: int = NUM_EXAMPLES) -> tuple[np.ndarray, np.ndarray]:
   return features, (features[:, 0] > 0).astype(np.int32)
 
 
+_OF_OPTIMIZATION = ("ema", "param_groups", "gradient_transforms")
+
+
 def trainer_config(**changes: Any) -> TrainerConfig:
   """Returns six steps with everything due at every second one."""
   values = {
@@ -141,7 +144,7 @@ def trainer_config(**changes: Any) -> TrainerConfig:
     "optimizer_config": OptimizationConfig(
       optimizer=OptimizerConfig(type="adam"),
       learning_rate=LrConfig(type="constant", constant=ConstantLrConfig(learning_rate=0.1)),
-      ema=changes.pop("ema", None),
+      **{name: changes.pop(name) for name in _OF_OPTIMIZATION if name in changes},
     ),
   }
   return TrainerConfig(**(values | changes))
@@ -213,7 +216,7 @@ def build(
     session: further arguments of Session.
     stop: watched by the trainer and the loop.
     strategy: None for one device.
-    **trainer: fields of TrainerConfig; `ema` is the EmaConfig.
+    **trainer: fields of TrainerConfig; `ema`, `param_groups` and `gradient_transforms` those of its optimizer_config.
   """
   folder = str(folder)
   config = experiment_config(seed=seed, task=task, train_data=train_data, **trainer)

@@ -11,6 +11,7 @@ The names of slots and their places in a checkpoint are those of the optimizer w
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ class NoUpdates:
     self._variables = list(variables)
 
   own_optimizers: Mapping[str, Any] = {}
+  notes: Sequence[str] = ()
   metrics: tuple[tf_keras.metrics.Metric, ...] = ()
 
   def build_slots(self) -> None:
@@ -74,6 +76,7 @@ class Updates:
     self._optimizer = optimizer
     self._members = {key_of(variable): member for variable, member in members}
     self._trained = [(variable, member) for variable, member in members if not member.frozen]
+    self._frozen = [member for _, member in members if member.frozen]
     self.own_optimizers = dict(own_optimizers or {})
     self.transforms = list(transforms)
     self._norms = norms or NoNorms()
@@ -104,6 +107,19 @@ class Updates:
   def schedule_decay(self, value: tf.Variable) -> None:
     """Puts a scalar variable in the place of the optimizer's own weight decay, wherever that would decay."""
     self._own_decay = value
+
+  @property
+  def notes(self) -> list[str]:
+    """Lines that say what is done, for people."""
+    lines = []
+    if self.transforms:
+      lines.append(f"gradients: {', then '.join(map(str, self.transforms))}, over the global batch")
+    members = [*(member for _, member in self._trained), *self._frozen]
+    counts = collections.Counter(f"{member.group}{' (frozen)' if member.frozen else ''}" for member in members)
+    if set(counts) != {DEFAULT_GROUP}:
+      shown = ", ".join(f"{group}: {count}" for group, count in counts.items())
+      lines.append(f"variables of each parameter group: {shown}")
+    return lines
 
   @property
   def groups(self) -> list[str]:

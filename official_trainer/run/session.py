@@ -284,7 +284,8 @@ class Session:
         self._console.note(
           f"{self._peers.name} of {self._peers.num} begins at step {self._state.step}, as all others do"
         )
-    self._console.note(self._trainer.train_input.position)
+    for line in (self._trainer.train_input.position, *self._trainer.updates.notes):
+      self._console.note(line)
     options, state = self._options, self._state
     if fresh or self._optimizer_changed:
       self._trainer.hyperparameters.apply()

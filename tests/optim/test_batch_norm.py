@@ -28,7 +28,7 @@ AFFINE = {"norm/gamma", "norm/beta"}
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
-def test_statistics_and_affine_parameters_are_frozen_each_for_itself(num_replicas):
+def test_d1_d17_statistics_and_affine_parameters_are_frozen_each_for_itself(num_replicas):
   assert changed(num_replicas) == ALL
   assert changed(num_replicas, freeze_statistics=("norm",)) == ALL - STATISTICS
   assert changed(num_replicas, freeze_affine=("norm",)) == ALL - AFFINE

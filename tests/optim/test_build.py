@@ -32,7 +32,7 @@ def is_legacy(optimizer):
 
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("kind", AVAILABLE)
-def test_every_optimizer_trains_with_slots_that_were_made_before_the_first_step(kind, legacy):
+def test_d30_every_optimizer_trains_with_slots_that_were_made_before_the_first_step(kind, legacy):
   config = small_tasks.experiment(optimizer_config=small_tasks.optimization(kind, 0.01, legacy=legacy))
   trainer = small_tasks.build_trainer(config)
   if kind.endswith(("_experimental", "_keras")):

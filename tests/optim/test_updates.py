@@ -128,7 +128,7 @@ def test_a_multiplier_means_the_same_on_one_replica_and_on_two(name):
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
 @pytest.mark.parametrize("kind", ["adam", "adamw", "adafactor_keras"])
-def test_frozen_variables_keep_their_bits_and_have_no_slots(kind, num_replicas):
+def test_d18_frozen_variables_keep_their_bits_and_have_no_slots(kind, num_replicas):
   trainer = grouped.build(kind, num_replicas=num_replicas, param_groups=(rule("stem|block/bias", frozen=True),))
   before, slots = grouped.weights(trainer), grouped.slot_shapes(trainer)
   small_tasks.train(trainer, 4)
