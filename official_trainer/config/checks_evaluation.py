@@ -19,7 +19,7 @@ def evaluation_sets(config: ExperimentConfig) -> Iterator[Problem]:
     path = f"task.evaluation_sets.{name}"
     if not _NAME.fullmatch(name):
       yield Problem(path, f"must be named with letters, digits and underscores, a letter first, got '{name}'.")
-    if owner := _owner(config, name):
+    elif owner := _owner(config, name):
       yield Problem(
         path, f"'{name}' is {owner}. Choose another name: it is that of a folder and of rows of the history."
       )

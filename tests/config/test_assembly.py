@@ -167,3 +167,73 @@ def test_a_subclass_without_decorator_is_named():
 
   with pytest.raises(ConfigError, match="Put @dataclasses.dataclass"):
     assemble(config=Config(model=Forgotten()))
+
+
+# ---- Groups by name ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Item:
+  size: int = 1
+  kind: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Special(Item):
+  more: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Named:
+  items: dict[str, Item] = dataclasses.field(default_factory=dict)
+
+
+def named(*layers, start=None):
+  work = Assembly.of(start or Named(), Origin("start"))
+  for number, layer in enumerate(layers):
+    work.apply(layer, lambda path, number=number: Origin(f"layer {number}"))
+  return work, work.finish()
+
+
+def test_layers_are_written_over_groups_by_their_names():
+  start = Named(items={"a": Item(size=2, kind="x"), "b": Item(size=3)})
+  work, built = named({"items": {"a": {"size": 5}, "c": {"kind": "new"}}}, start=start)
+  assert work.problems == []
+  assert built.items == {"a": Item(size=5, kind="x"), "b": Item(size=3), "c": Item(kind="new")}
+  origins = {key: str(work.origin(key)) for key in work.keys()}
+  assert origins == {
+    "items.a.size": "layer 0", "items.a.kind": "start", "items.b.size": "start", "items.b.kind": "default",
+    "items.c.size": "default", "items.c.kind": "layer 0",
+  }  # fmt: skip
+
+
+def test_dotted_keys_reach_into_groups_by_name_and_null_takes_one_away():
+  start = Named(items={"a": Item(size=2)})
+  work, built = named({"items.a.size": 4}, {"items": {"b.size": 7}}, {"items": {"a": None}}, start=start)
+  assert work.problems == [] and built.items == {"b": Item(size=7)}
+  assert work.keys() == ["items.b.size", "items.b.kind"]
+  work, built = named({"items": {"a": None}}, start=start)
+  assert work.problems == [] and built.items == {} and work.keys() == ["items"]
+
+
+def test_a_group_by_name_keeps_its_class():
+  work, built = named({"items": {"a": {"more": 2}}}, start=Named(items={"a": Special(size=3)}))
+  assert work.problems == [] and built.items == {"a": Special(size=3, more=2)}
+
+
+def test_what_is_wrong_in_groups_by_name_is_said_with_the_whole_key():
+  work, _ = named({"items": {"a": {"sise": 1}, "b": 3, "c": {"size": "x"}}})
+  texts = {problem.path: problem.message for problem in work.problems}
+  assert "Did you mean 'items.a.size'?" in texts["items.a.sise"]
+  assert "must be a group of settings (size, kind), got 3." in texts["items.b"]
+  assert "must be an integer, got 'x'." in texts["items.c.size"]
+  work, _ = named({"items": 3})
+  assert [str(p.message) for p in work.problems] == ["must be a mapping of names to settings, got 3."]
+
+
+def test_yaml_gives_groups_by_name_back():
+  from official_trainer.config.base import from_yaml, to_yaml
+
+  config = Named(items={"a": Item(size=2), "b": Item()})
+  assert from_yaml(Named, to_yaml(config)) == config
+  assert from_yaml(Named, to_yaml(Named())) == Named()

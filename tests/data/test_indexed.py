@@ -209,3 +209,14 @@ def test_another_batch_size_goes_on_where_a_window_was_left_out():
 def test_a_stream_with_an_end_ends_after_the_batches_that_are_left():
   skipped = SkippedBatches.of([(1, 3)])
   assert len(batches(numbers(), 99, batch_size=2, num_epochs=2, skipped=skipped)) == 10 - 2
+
+
+def test_an_evaluation_may_begin_at_any_batch_and_goes_round():
+  source = ArraySource(np.arange(10))
+  whole = list(evaluation_dataset(source, batch_size=4, multiple=1, seed=0))
+  for first in (0, 1, 2):
+    turned = evaluation_dataset(source, batch_size=4, multiple=1, seed=0, first=first)
+    assert turned.element_spec == evaluation_dataset(source, batch_size=4, multiple=1, seed=0).element_spec
+    for batch, expected in zip(turned, whole[first:] + whole[:first], strict=True):
+      np.testing.assert_array_equal(batch.inputs, expected.inputs)
+      np.testing.assert_array_equal(batch.mask, expected.mask)
