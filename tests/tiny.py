@@ -151,12 +151,19 @@ def trainer_config(**changes: Any) -> TrainerConfig:
 
 
 def experiment_config(
-  *, seed: int | None = SEED, task: dict | None = None, train_data: dict | None = None, **trainer: Any
+  *,
+  seed: int | None = SEED,
+  task: dict | None = None,
+  train_data: dict | None = None,
+  validation_data: dict | None = None,
+  **trainer: Any,
 ):
   return ExperimentConfig(
     task=TinyConfig(
       train_data=DataConfig(**{"global_batch_size": BATCH_SIZE, "is_training": True, **(train_data or {})}),
-      validation_data=DataConfig(global_batch_size=6, is_training=False, drop_remainder=False),
+      validation_data=DataConfig(
+        **{"global_batch_size": 6, "is_training": False, "drop_remainder": False, **(validation_data or {})}
+      ),
       **(task or {}),
     ),
     trainer=trainer_config(**trainer),
@@ -198,6 +205,7 @@ def build(
   task_class: type[Task] = TinyTask,
   task: dict | None = None,
   train_data: dict | None = None,
+  validation_data: dict | None = None,
   seed: int = SEED,
   session: dict | None = None,
   stop: StopRequest | None = None,
@@ -212,6 +220,7 @@ def build(
     task_class: the task.
     task: fields of TinyConfig.
     train_data: fields of its DataConfig.
+    validation_data: likewise.
     seed: the run's seed.
     session: further arguments of Session.
     stop: watched by the trainer and the loop.
@@ -219,7 +228,7 @@ def build(
     **trainer: fields of TrainerConfig; `ema`, `param_groups` and `gradient_transforms` those of its optimizer_config.
   """
   folder = str(folder)
-  config = experiment_config(seed=seed, task=task, train_data=train_data, **trainer)
+  config = experiment_config(seed=seed, task=task, train_data=train_data, validation_data=validation_data, **trainer)
   seed_everything(seed)
   trains = mode in TRAINING_MODES
   data_wait, best = DataWait(), None
