@@ -40,6 +40,8 @@ class OurTask(tiny_task.TinyRegression, Task):
     if params.is_training and (not self.job.repeat or self.job.file):
       return None  # Data that end, or lie in a file: a plain pipeline.
     arrays = tiny_task.examples(self.job, bool(params.is_training))
+    if params.tfds_split:  # A named evaluation set: its number of examples.
+      arrays = tuple(part[: int(params.tfds_split)] for part in arrays)
     source = ArraySource(arrays)
     return source.map(lambda batch: (self.decoded(batch[0]), batch[1])) if params.is_training else source
 

@@ -143,3 +143,26 @@ def resident_bytes() -> int:
   """Returns the memory this process has now."""
   pages = int(Path("/proc/self/statm").read_text("utf-8").split()[1])
   return pages * 4096
+
+
+@probe(72)
+def there_is_only_one_validation_set(stack: Stack, folder: Path) -> None:
+  stack.require_setting("task.evaluation_sets", "several validation sets")
+  sets = {"a": 3, "b": 5}
+  config = {
+    f"task.evaluation_sets.{name}.{key}": value
+    for name, size in sets.items()
+    for key, value in {"tfds_split": str(size), "global_batch_size": 4}.items()
+  }
+  best = {**BEST_SCORE, "trainer.best_checkpoint_eval_metric": "b|validation_loss",
+          "trainer.best_checkpoint_metric_comp": "lower"}  # fmt: skip
+  done = stack.run(folder, Job(config={**config, **best}))
+  for name, size in sets.items():
+    seen = done.logs[name]["num_examples"]
+    check(float(seen) == size, f"{seen} of {size} examples of {name!r} were evaluated")
+    shown = dict(points(folder / name, "validation_loss"))
+    check(sorted(shown) == [2, 4, 6], f"the curve of {name!r} has the steps {sorted(shown)}")
+  losses = dict(points(folder / "b", "validation_loss"))
+  step = min(losses, key=lambda step: losses[step])
+  found = best_record(folder).get("best_ckpt_global_step")
+  check(found == step, f"the best by the loss of 'b' is said to be that of step {found}, it is that of {step}")

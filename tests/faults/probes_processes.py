@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.faults.probe import probe
-from tests.faults.stack import Stack, checkpoint_steps
+from tests.faults.stack import Job, Stack, checkpoint_steps, crash_before_batch
 from tests.faults.values import check, model_weights, same_bits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,3 +72,14 @@ def what_a_run_does_not_use_is_imported(stack: Stack, folder: Path) -> None:
   check(done.returncode == 0, done.stderr[-500:])
   loaded = set(json.loads(done.stdout.splitlines()[-1]))
   check(not loaded & set(HEAVY), f"a training of two parameters loads {', '.join(sorted(loaded & set(HEAVY)))}")
+
+
+@probe(34)
+def the_patience_starts_again_after_a_restart(stack: Stack, folder: Path) -> None:
+  stack.require_setting("trainer.early_stop", "early stopping")
+  rule = {"metric": "score", "patience": 3, "comparison": "lower"}
+  config = {"trainer.train_steps": 20, **{f"trainer.early_stop.{key}": value for key, value in rule.items()}}
+  job = Job(config=config, score=lambda step: 1.0 if step == 2 else 2.0)
+  stack.attempt(folder, job.but(on_train=crash_before_batch(7)))  # After the evaluations of steps 2, 4 and 6.
+  done = stack.run(folder, job)
+  check(done.step == 8, f"after scores of 1, 2, 2 and 2 a run with a patience of 3 ended at step {done.step}, not 8")

@@ -221,6 +221,14 @@ class Stack(abc.ABC):
   def undocumented_settings(self) -> list[str]:
     """Lists the settings of trainer, runtime and data that have no text."""
 
+  def require_setting(self, key: str, feature: str) -> None:
+    """Raises NotOffered where the config has no such dotted key."""
+    node = self.parse()
+    for part in key.split("."):
+      if not hasattr(node, part):
+        raise NotOffered(feature)
+      node = getattr(node, part)
+
   def run_workers(self, folder: Any, job: Job) -> WorkersRun:
     """Runs a job in two processes of one replica each, on one folder. None of them outlives the call.
 
