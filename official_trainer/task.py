@@ -24,7 +24,7 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
   and `build_metrics`.
 
   Methods and signatures are those of Model Garden's `Task`; a task of this class runs on Model Garden's trainer, too.
-  What is additional is optional: `build_source`, `loss_weight`, and the argument `mask`.
+  What is additional is optional: `build_source`, `count_examples`, `loss_weight`, and the argument `mask`.
 
   An example counts once: when a batch is padded to a fixed size, `mask` (float32 [batch], 1 for real examples, 0 for
   padding) travels beside the inputs; losses and metrics are sums over real examples divided once by their number.

@@ -58,6 +58,7 @@ def test_the_file_is_json_that_people_can_read(tmp_path):
     "format_version": 1,
     "seed": 7,
     "steps_per_closure": None,
+    "num_examples": None,
     "stopped_at": None,
     "recoveries": [],
   }
