@@ -16,6 +16,8 @@ class Cadence:
     checkpoint_interval: checkpoints fall on its multiples.
     validation_interval: evaluations fall on its multiples; None for none during training.
     checkpoints_at: further steps at which a checkpoint is saved.
+    first_loop_steps: where the first inner loop ends, with a report of its own; None for none.
+    evaluates_first_loop: whether an evaluation falls there, if there are any during training.
   """
 
   train_steps: int
@@ -23,6 +25,8 @@ class Cadence:
   checkpoint_interval: int
   validation_interval: int | None = None
   checkpoints_at: Collection[int] = ()
+  first_loop_steps: int | None = None
+  evaluates_first_loop: bool = False
 
   def next_stop(self, step: int) -> int:
     """Returns the next step greater than `step` at which the inner loop must end for something to happen."""
@@ -30,12 +34,12 @@ class Cadence:
     if self.validation_interval is not None:
       intervals.append(self.validation_interval)
     stops = [(step // interval + 1) * interval for interval in intervals]
-    stops += [at for at in self.checkpoints_at if at > step]
+    stops += [at for at in (*self.checkpoints_at, self.first_loop_steps or 0) if at > step]
     return min(self.train_steps, *stops)
 
   def reports(self, step: int) -> bool:
     """Says whether a report ends at `step`."""
-    return step % self.steps_per_loop == 0 or step >= self.train_steps
+    return step % self.steps_per_loop == 0 or step == self.first_loop_steps or step >= self.train_steps
 
   def saves(self, step: int) -> bool:
     """Says whether a checkpoint is due at `step`."""
@@ -45,4 +49,6 @@ class Cadence:
     """Says whether an evaluation is due at `step`; not at step 0."""
     if self.validation_interval is None or step == 0:
       return False
+    if self.evaluates_first_loop and step == self.first_loop_steps:
+      return True
     return step % self.validation_interval == 0 or step >= self.train_steps

@@ -169,19 +169,21 @@ class TrainingDiverged(RuntimeError):
 
 
 class Preempted(RuntimeError):
-  """The run was asked to stop, saved its state, and goes on when started again.
+  """The run was asked to stop, saved its state where it saves any, and goes on when started again.
 
   Attributes:
-    step: completed updates that the saved state holds.
+    step: completed updates that the saved state holds, or that are lost.
     reason: what asked for the stop, e.g. "SIGTERM".
     code: the exit code; RESTART unless a person pressed Ctrl-C.
+    is_saved: whether there is a saved state: not in a run that saves none.
   """
 
-  def __init__(self, step: int, reason: str, code: ExitCode = RESTART):
+  def __init__(self, step: int, reason: str, code: ExitCode = RESTART, is_saved: bool = True):
     self.step = step
     self.reason = reason
     self.code = code
-    super().__init__(step, reason, code)
+    self.is_saved = is_saved
+    super().__init__(step, reason, code, is_saved)
 
   @property
   def reached(self) -> int:
@@ -189,7 +191,8 @@ class Preempted(RuntimeError):
     return self.step
 
   def __str__(self) -> str:
-    return f"stopped by {self.reason} after step {self.step}; the same command continues from there"
+    then = "the same command continues from there" if self.is_saved else "nothing was saved, as it was configured"
+    return f"stopped by {self.reason} after step {self.step}; {then}"
 
 
 class PeerLost(RuntimeError):

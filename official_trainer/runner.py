@@ -12,12 +12,12 @@ from typing import Any, NoReturn
 import tensorflow as tf
 import tf_keras
 
-from official_trainer import registry
+from official_trainer import runners
 from official_trainer.atomic import write_text
 from official_trainer.checkpoint.best_rules import BestCheckpoints, best_metric_names, build_best_checkpoints
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
-from official_trainer.config import checks, drift, gin_bindings
+from official_trainer.config import checks, drift, gin_bindings, outputs
 from official_trainer.config.checks import CHECK_TPU, EVALUATING_MODES, REPLAY, TRAINING_MODES, UPDATING_MODES
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import CrashBundle, newest_bundle
@@ -37,6 +37,7 @@ from official_trainer.notices import NOTICES, stop_on_notice
 from official_trainer.random_state import draw_seed, seed_everything
 from official_trainer.run import lengths
 from official_trainer.run.data_size import DataSize
+from official_trainer.run.named_classes import require_keras_model, resolve_task_class, resolve_trainer_class
 from official_trainer.run.replay import Replay, StepReport
 from official_trainer.run.result import RunResult
 from official_trainer.run.session import Session
@@ -61,8 +62,8 @@ class Runner:
 
       seed, precision, devices -> strategy -> in its scope: task, model, optimizer, trainer -> Session
 
-  Users who build parts differently override one of the `build_` methods; those with a trainer of their own set
-  `trainer_class`.
+  Users who build parts differently override one of the `build_` methods; those with a trainer of their own name it in
+  `trainer.trainer_class`, or set `trainer_class`.
   """
 
   trainer_class: type[Trainer] = Trainer
@@ -72,7 +73,7 @@ class Runner:
     loaded: LoadedExperiment,
     *,
     mode: str,
-    model_dir: str,
+    model_dir: str | None = None,
     checkpoint: str | None = None,
     allow_config_change: Sequence[str] = (),
     allow_checkpoint_mismatch: Sequence[str] = (),
@@ -84,7 +85,8 @@ class Runner:
     Args:
       loaded: the config, from `config.loading.load`.
       mode: one of config.checks.MODES.
-      model_dir: the run's folder. A run that was stopped goes on from it. Empty for `check_tpu`.
+      model_dir: the run's folder. A run that was stopped goes on from it. Empty: nothing is kept, for modes that train,
+        `check_tpu`, and an evaluation of `checkpoint`.
       checkpoint: what to evaluate, or what a fresh run starts from; a prefix or a folder.
       allow_config_change: keys in which a run that is continued may differ from its last start.
       allow_checkpoint_mismatch: variables that may differ between the model and the checkpoint that is read.
@@ -94,8 +96,8 @@ class Runner:
     self._loaded = loaded
     self._config = loaded.config  # Once `_resolve` was there: that in numbers of steps.
     self._mode = mode
-    self._model_dir = model_dir
-    self._written_dir = model_dir
+    self._model_dir = model_dir or ""
+    self._written_dir = self._model_dir
     self._checkpoint = checkpoint
     self._allowed_changes = tuple(allow_config_change)
     self._optimizer_changed = False
@@ -120,6 +122,9 @@ class Runner:
       raise ConfigError.of("--mode", "replay computes a single step: call `replay` instead of `run`.")
     if self._mode == CHECK_TPU:
       raise ConfigError.of("--mode", "check_tpu runs no step: call `check_tpu` instead of `run`.")
+    if name := self._loaded.config.trainer.runner:
+      return runners.get_runner(name)(self._loaded, mode=self._mode, model_dir=self._model_dir)
+    self._require_folder()
     runtime = self._loaded.config.runtime
     cluster = find_cluster(runtime)
     role = Role.TRAINER if cluster is None else cluster.role(runtime.distribution_strategy)
@@ -147,6 +152,17 @@ class Runner:
             return self._run_session(strategy)
         except (Preempted, PeerLost) as stopped:
           raise self._noted(stopped) from None
+
+  def _require_folder(self) -> None:
+    """Refuses what cannot be done without a folder, or without checkpoints."""
+    config, has_folder = self._loaded.config, bool(self._model_dir)
+    problems = (
+      [] if has_folder else [*outputs.folder_problems(config, self._mode, has_checkpoint=bool(self._checkpoint))]
+    )
+    if self._mode in TRAINING_MODES:
+      problems += outputs.problems(config, self._loaded.origin, has_folder=has_folder)
+    if problems:
+      raise ConfigError(problems, self._loaded.name)
 
   def _losses_told(self, cluster: Cluster | None) -> contextlib.AbstractContextManager[None]:
     """Says of an error of TensorFlow that another process is gone, where that is what it means."""
@@ -252,10 +268,11 @@ class Runner:
 
   def _resolve(self, size: DataSize, seed: int) -> None:
     """Settles how long everything is, in steps."""
-    self._config, lines = lengths.resolve_lengths(self._loaded, self._mode, size)
+    config, lines = lengths.resolve_lengths(self._loaded, self._mode, size)
     if size.has_counted:
       seed_everything(seed)  # As if nobody had asked.
-    for line in lines:
+    self._config, more = outputs.kept(config, self._mode, has_folder=bool(self._model_dir))
+    for line in (*lines, *more):
       self._console.note(line)
 
   def _settle_process(self, seed: int) -> None:
@@ -286,7 +303,7 @@ class Runner:
       options=config.trainer,
       mode=self._mode,
       model_dir=self._written_dir,
-      source_dir=self._model_dir,
+      source_dir=self._model_dir or self._written_dir,
       writer=self.build_writer(),
       console=self._console,
       facts=manifest_facts(self._seed, strategy),
@@ -319,8 +336,10 @@ class Runner:
 
   def _noted(self, stopped: Preempted | PeerLost) -> Preempted | PeerLost:
     """Records where a run was stopped; a second stop at the same step is no longer worth a restart."""
-    if self._mode not in TRAINING_MODES or stopped.code != ExitCode.RESTART:
+    if self._mode not in TRAINING_MODES or stopped.code == ExitCode.INTERRUPTED:
       return stopped
+    if not self._config.trainer.save_checkpoints:  # To start again would be to begin again, for ever.
+      return _unsaved(stopped)
     record = load_record(self._written_dir)
     if record is None:
       return stopped
@@ -348,7 +367,9 @@ class Runner:
     if trains:
       require_statistics(config.trainer, task, is_given=self._checkpoint is not None)
     model = require_keras_model(task.build_model(), task)
-    trainer = self.trainer_class(
+    name = config.trainer.trainer_class
+    trainer_class = resolve_trainer_class(name) if name else self.trainer_class
+    trainer = trainer_class(
       config,
       task,
       model,
@@ -367,6 +388,8 @@ class Runner:
 
   def build_writer(self) -> Writer:
     """Returns where reports go."""
+    if not self._config.trainer.write_summaries:
+      return WriterGroup([self._console])
     validation = self._loaded.config.trainer.validation_summary_subdir
     # An evaluation asked for by hand has curves of its own: it must not hide points of the training run.
     validation = "eval" if self._mode == "eval" else validation
@@ -400,7 +423,7 @@ class Runner:
       ConfigError: if the present config differs in keys that must not change.
     """
     path = os.path.join(self._model_dir, "params.yaml")
-    if not (tf.io.gfile.exists(path) and committed_steps(self._model_dir)):
+    if not self._model_dir or not (tf.io.gfile.exists(path) and committed_steps(self._model_dir)):
       return None
     with tf.io.gfile.GFile(path) as file:
       before = str(file.read())
@@ -439,35 +462,10 @@ def manifest_facts(seed: int, strategy: tf.distribute.Strategy) -> dict[str, Any
   }
 
 
-def resolve_task_class(name: str) -> type[Task]:
-  """Imports "module:Class".
-
-  Raises:
-    ConfigError: if there is no such class.
-  """
-  module_name, _, class_name = name.partition(":")
-  if not module_name or not class_name:
-    raise ConfigError.of("task.task_class", f"must be 'module:Class', got {name!r}.")
-  try:
-    registry.import_modules([module_name])
-    return getattr(sys.modules[module_name], class_name)
-  except AttributeError as error:
-    raise ConfigError.of("task.task_class", f"{name!r} cannot be imported: {error}") from error
-
-
-def require_keras_model(model: Any, task: Task) -> tf_keras.Model:
-  """Returns the model, if it is one that this stack can train.
-
-  Raises:
-    ConfigError: if it is a Keras 3 model, or no model at all.
-  """
-  if isinstance(model, tf.Module):
-    return model
-  kind = f"{type(model).__module__}.{type(model).__qualname__}"
-  hint = " That is Keras 3; build it with `import tf_keras`." if kind.startswith("keras.") else ""
-  raise ConfigError.of(
-    "task.task_class", f"{type(task).__name__}.build_model() must return a tf_keras.Model, got {kind}.{hint}"
-  )
+def _unsaved(stopped: Preempted | PeerLost) -> Preempted | PeerLost:
+  if isinstance(stopped, PeerLost):
+    return PeerLost(stopped.step, stopped.who, stopped.reached, ExitCode.ERROR)
+  return Preempted(stopped.step, stopped.reason, ExitCode.ERROR, is_saved=False)
 
 
 def _as_code(text: str) -> str:

@@ -159,8 +159,8 @@ class TrainState:
 
   def variables(self) -> list[tf.Variable]:
     """Lists weights, averages and slots."""
-    optimizers = [] if self.optimizer is None else [self.optimizer, *self.own_optimizers.values()]
-    slots = [variable for optimizer in optimizers for variable in _variables_of(optimizer)]
+    optimizers = (self.optimizer, *self.own_optimizers.values())
+    slots = [variable for optimizer in optimizers for variable in variables_of(optimizer)]
     return [*self.model.variables, *self.ema.averages, *slots]
 
   def finite_variables(self) -> list[tf.Variable]:
@@ -180,7 +180,10 @@ def _host_variable(value: str, name: str) -> tf.Variable:
     return outside.submit(make).result()
 
 
-def _variables_of(optimizer: tf_keras.optimizers.Optimizer) -> list[tf.Variable]:
+def variables_of(optimizer: tf_keras.optimizers.Optimizer | None) -> list[tf.Variable]:
+  """Returns the variables of an optimizer of either API; none of none."""
+  if optimizer is None:
+    return []
   # A method in tf-keras's legacy optimizers, a property in the new ones.
   variables = optimizer.variables
   return list(variables() if callable(variables) else variables)

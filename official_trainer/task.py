@@ -258,6 +258,25 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     loss, weight = self._replica_loss(model, features, labels, outputs, mask)
     return self._report(model, metrics, labels, outputs, loss, weight, mask)
 
+  def compute_loss(
+    self, inputs: Any, model: tf_keras.Model, mask: tf.Tensor | None = None, training: bool = False
+  ) -> dict[str, tf.Tensor]:
+    """Computes the loss of one replica's batch and nothing else, in replica context.
+
+    Args:
+      inputs: (features, labels), or features that are their own labels.
+      model: the model.
+      mask: float32 [batch] when the batch is padded, else None.
+      training: whether the model runs in training mode, in which it may change its own statistics.
+
+    Returns:
+      logs as those of `train_step`.
+    """
+    features, labels = _features_and_labels(inputs)
+    outputs = model(features, training=True) if training else self.inference_step(features, model)
+    loss, weight = self._replica_loss(model, features, labels, outputs, mask)
+    return {self.loss: loss, LOSS_WEIGHT: weight}
+
   def inference_step(self, inputs: Any, model: tf_keras.Model) -> Any:
     """Returns the model's outputs in inference mode, in replica context."""
     return model(inputs, training=False)

@@ -17,7 +17,7 @@ from types import FrameType
 from absl import flags
 
 from official_trainer import errors, registry
-from official_trainer.config import checks, describe, loading
+from official_trainer.config import checks, describe, loading, outputs
 from official_trainer.errors import ConfigError, Problem
 
 _BEGAN = time.monotonic()
@@ -26,6 +26,7 @@ _HELP_FLAGS = ("--help", "-help", "-h", "-?", "--helpshort", "--helpfull")
 
 _EXAMPLES = """\
   Train and evaluate:   --experiment=digits/cnn --mode=train_and_eval --model_dir=runs/digits
+  Just try it:          --experiment=digits/cnn                 (train_and_eval, nothing is kept)
   Continue:             the same command again
   Change settings:      --params_override=trainer.train_steps=500,runtime.seed=1
   Start the same run:   --config_file=runs/digits/params.yaml --mode=train --model_dir=runs/again
@@ -43,11 +44,13 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     "Name of a registered experiment. May be left out when a config file names it.",
     flag_values=values,
   )
-  flags.DEFINE_enum("mode", None, list(checks.MODES), "What to do.", flag_values=values)
+  flags.DEFINE_enum(
+    "mode", None, list(checks.MODES), f"What to do. Left out: {checks.DEFAULT_MODE}.", flag_values=values
+  )
   flags.DEFINE_string(
     "model_dir",
     None,
-    "Folder of the run: checkpoints, summaries, history. A run that is in it is continued.",
+    "Folder of the run: checkpoints, summaries, history. A run that is in it is continued. Left out: nothing is kept.",
     flag_values=values,
   )
   flags.DEFINE_multi_string(
@@ -74,6 +77,12 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     "tf_data_service",
     None,
     "Address of a tf.data service for the training data.",
+    flag_values=values,
+  )
+  flags.DEFINE_string(
+    "runner",
+    None,
+    "What runs the experiment in place of the loop: a registered name or 'module:function'. Sets trainer.runner.",
     flag_values=values,
   )
   flags.DEFINE_multi_string(
@@ -183,7 +192,8 @@ def _run(values: flags.FlagValues) -> int:
   if values.print_config:
     describe.print_rows(loaded, sys.stdout)
     return errors.DONE
-  if not values.quiet and values.mode != checks.REPLAY:  # A replay has the config of its run.
+  mode = values.mode or checks.DEFAULT_MODE
+  if not values.quiet and mode != checks.REPLAY:  # A replay has the config of its run.
     print(f"{loaded.name}: settings that are not defaults", file=sys.stderr)
     describe.print_rows(loaded, sys.stderr, changed_only=True)
     sys.stderr.flush()
@@ -195,7 +205,7 @@ def _run(values: flags.FlagValues) -> int:
 
   runner = Runner(
     loaded,
-    mode=values.mode,
+    mode=mode,
     model_dir=values.model_dir or "",
     checkpoint=values.checkpoint,
     allow_config_change=values.allow_config_change,
@@ -203,15 +213,15 @@ def _run(values: flags.FlagValues) -> int:
     quiet=values.quiet,
     began=_BEGAN,
   )
-  if values.mode == checks.REPLAY:
+  if mode == checks.REPLAY:
     print(runner.replay(values.replay_step))
     return errors.DONE
-  if values.mode == checks.CHECK_TPU:
+  if mode == checks.CHECK_TPU:
     report = runner.check_tpu()
     print(f"{loaded.name}: {report}")
     return errors.DONE if report.is_clean else errors.CONFIG
   result = runner.run()
-  if values.mode == "eval":
+  if mode == "eval" and not loaded.config.trainer.runner:
     # The one mode whose product is numbers: one line for programs, on standard output.
     print(json.dumps({"step": result.step, "metrics": result.metrics}, sort_keys=True))
   return errors.DONE
@@ -229,13 +239,9 @@ def _load(values: flags.FlagValues) -> loading.LoadedExperiment:
       raise ConfigError.of("--model_dir", message)
   if values.replay_step is not None and values.mode != checks.REPLAY:
     missing.append(Problem("--replay_step", "is for --mode=replay."))
-  if not values.print_config:
-    if values.mode is None:
-      missing.append(Problem("--mode", f"must be given: one of {', '.join(checks.MODES)}."))
-    if not values.model_dir and values.mode != checks.CHECK_TPU:  # Which reads and writes nothing.
-      missing.append(Problem("--model_dir", "must be given: the folder of the run, e.g. --model_dir=runs/digits."))
-    elif values.model_dir:
-      missing += checks.model_dir_problems(values.model_dir)
+  mode = values.mode or checks.DEFAULT_MODE
+  if values.model_dir and not values.print_config:
+    missing += checks.model_dir_problems(values.model_dir)
   try:
     loaded = loading.load(
       experiment=values.experiment,
@@ -245,11 +251,15 @@ def _load(values: flags.FlagValues) -> loading.LoadedExperiment:
       params_override=values.params_override,
       tpu=values.tpu,
       tf_data_service=values.tf_data_service,
+      runner=values.runner,
       experiment_modules=values.experiment_module,
-      mode=values.mode,
+      mode=values.mode if values.print_config else mode,
     )
   except ConfigError as error:
     raise ConfigError([*missing, *error.problems], error.experiment) from error
+  if not (values.model_dir or values.print_config or loaded.config.trainer.runner):
+    missing += outputs.folder_problems(loaded.config, mode, has_checkpoint=bool(values.checkpoint))
+    missing += outputs.problems(loaded.config, loaded.origin, has_folder=False) if mode in checks.TRAINING_MODES else ()
   if missing:
     raise ConfigError(missing, loaded.name)
   return loaded
@@ -259,7 +269,7 @@ def _what_is_left(values: flags.FlagValues) -> str:
   """Says from where the same command will go on, once the run can write again."""
   from official_trainer.checkpoint.manifest import committed_steps  # TensorFlow is there: it failed to write.
 
-  steps = committed_steps(values.model_dir)
+  steps = committed_steps(values.model_dir or "")
   left = f"The newest checkpoint is that of step {steps[-1]}." if steps else "No checkpoint was saved yet."
   return f" {left} Free space, or make the folder writable, and give the same command again."
 

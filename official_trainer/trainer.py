@@ -10,6 +10,7 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
+from official_trainer.access import Access
 from official_trainer.batch_run import InOne, InParts
 from official_trainer.checkpoint.init_report import InitReport
 from official_trainer.closures import build_execution
@@ -42,7 +43,7 @@ from official_trainer.training import Training
 
 
 @gin.configurable(module="official_trainer")
-class Trainer(Training, Evaluation):
+class Trainer(Training, Evaluation, Access):
   """Trains and evaluates a task's model; takes what `official.core.base_trainer.Trainer` takes.
 
   One call of `train(n)` is

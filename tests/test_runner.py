@@ -2,7 +2,6 @@ import json
 import os
 
 import pytest
-import tf_keras
 import yaml
 
 from official_trainer import notices
@@ -11,7 +10,7 @@ from official_trainer.config.loading import load
 from official_trainer.errors import ConfigError, ExitCode, PeerLost, Preempted
 from official_trainer.run import session as session_module
 from official_trainer.run_record import load_record
-from official_trainer.runner import Runner, require_keras_model, resolve_task_class
+from official_trainer.runner import Runner
 from tests import tiny
 
 
@@ -205,41 +204,6 @@ def test_a_watching_evaluation_scores_what_is_there_and_ends_with_the_final_step
   result = run(tmp_path, mode="continuous_eval")
   assert result.step == 6
   assert set(result.metrics) == {"accuracy", "validation_loss"}
-
-
-# ---- What a task may be -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-  ("name", "text"),
-  [
-    ("", "must be 'module:Class', got ''"),
-    ("tests.tiny", "must be 'module:Class', got 'tests.tiny'"),
-    ("tests.tiny:Nothing", "'tests.tiny:Nothing' cannot be imported: .*no attribute 'Nothing'"),
-    ("tests.nowhere:Task", "tests.nowhere"),
-  ],
-)
-def test_a_task_class_that_is_not_there_is_an_error(name, text):
-  with pytest.raises(ConfigError, match=text):
-    resolve_task_class(name)
-
-
-def test_a_task_class_is_imported_by_its_name():
-  assert resolve_task_class("tests.tiny:TinyTask") is tiny.TinyTask
-
-
-def test_a_model_of_the_other_keras_is_refused_with_what_to_import():
-  class Foreign:
-    pass
-
-  Foreign.__module__ = "keras.src.models.model"
-  task = tiny.TinyTask(None)
-  with pytest.raises(ConfigError, match="got keras.src.models.model.*`import tf_keras`"):
-    require_keras_model(Foreign(), task)
-  with pytest.raises(ConfigError, match=r"TinyTask\.build_model\(\) must return a tf_keras\.Model"):
-    require_keras_model(None, task)
-  model = tf_keras.Sequential()
-  assert require_keras_model(model, task) is model
 
 
 def test_steps_can_be_built_differently_by_overriding_them(tmp_path):

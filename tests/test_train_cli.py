@@ -87,16 +87,42 @@ def test_the_config_is_printed_with_origins_without_mode_or_folder(call):
   assert any(line.split() == ["runtime.seed", "=", "3", "#", "--params_override"] for line in out.splitlines())
 
 
-def test_missing_flags_and_wrong_settings_are_reported_together(call):
-  code, out, err = call("--experiment=digits/cnn", "--params_override=trainer.trian_steps=3")
+def test_wrong_flags_and_wrong_settings_are_reported_together(call):
+  code, out, err = call("--experiment=digits/cnn", "--params_override=trainer.trian_steps=3", "--model_dir=runs/*")
   assert (code, out) == (2, "")
-  assert err.startswith("ConfigError: 3 problems in experiment 'digits/cnn'\n")
-  for word in (
-    "--mode: must be given",
-    "--model_dir: must be given",
-    "Did you mean 'trainer.train_steps'",
-  ):
+  assert err.startswith("ConfigError: 2 problems in experiment 'digits/cnn'\n")
+  for word in ("--model_dir: must not contain any of", "Did you mean 'trainer.train_steps'"):
     assert word in err
+
+
+@pytest.mark.parametrize("mode", ["eval", "continuous_eval", "replay"])
+def test_a_mode_that_reads_a_run_must_be_told_its_folder(call, mode):
+  code, out, err = call("--experiment=digits/cnn", f"--mode={mode}")
+  assert (code, out) == (2, "")
+  assert "--model_dir: must be given: the folder of the run" in err
+
+
+def test_a_checkpoint_can_be_evaluated_without_a_folder(call, runner):
+  code, out, _ = call("--experiment=digits/cnn", "--mode=eval", "--checkpoint=x", "--quiet")
+  assert (code, json.loads(out)["step"]) == (0, 4)
+
+
+def test_an_experiment_alone_is_trained_and_evaluated_without_a_folder(call, runner):
+  assert call("--experiment=digits/cnn", "--quiet") == (0, "", "")
+  assert (runner[0][1]["mode"], runner[0][1]["model_dir"]) == ("train_and_eval", "")
+
+
+def test_what_the_user_wants_kept_is_refused_without_a_folder_before_anything_starts(call, runner):
+  code, _, err = call("--experiment=digits/cnn", "--params_override=trainer.checkpoints_at=[5]")
+  assert code == 2 and runner == []
+  assert "trainer.checkpoints_at: needs checkpoints, but there is no --model_dir." in err
+
+
+def test_a_runner_is_named_by_a_flag(call, runner):
+  call("--experiment=digits/cnn", "--runner=my_pkg.sweeps:sweep", "--model_dir=x", "--quiet")
+  loaded = runner[0][0]
+  assert loaded.config.trainer.runner == "my_pkg.sweeps:sweep"
+  assert str(loaded.origin("trainer.runner")) == "--runner"
 
 
 @pytest.mark.parametrize(

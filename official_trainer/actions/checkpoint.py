@@ -59,3 +59,17 @@ class SaveCheckpoint:
     with self._phases(Phase.SAVE), self._state.packed():
       self._require_equal(self._state.step)
       self._store.save(self._state.step)
+
+
+class SaveNothing:
+  """The null object: `trainer.save_checkpoints` is off, or there is no folder."""
+
+  def __call__(self, event: Event) -> None:
+    """Nothing is due."""
+    del event
+
+  def save_what_is_new(self) -> None:
+    """Nothing is saved."""
+
+  def save(self) -> None:
+    """Nothing is saved."""

@@ -143,7 +143,7 @@ class ExperimentRunner:
     return result.model, result.logs if wanted else {}
 
   def _build_writer(self, console: Console, save_summary: bool) -> Writer:
-    if not save_summary:
+    if not (save_summary and self._options.write_summaries):
       return WriterGroup([console])
     names = list(getattr(self._params.task, "evaluation_sets", None) or ())
     files = file_writers(self._model_dir, self._mode, self._options.validation_summary_subdir, names)

@@ -17,6 +17,7 @@ EVALUATING_MODES = ("eval", "train_and_eval", "train_and_post_eval", "continuous
 RUN_MODES = ("train", "eval", "train_and_eval", "train_and_post_eval", "continuous_eval")
 REPLAY = "replay"
 MODES = (*RUN_MODES, REPLAY, CHECK_TPU)
+DEFAULT_MODE = "train_and_eval"
 UPDATING_MODES = (*TRAINING_MODES, REPLAY, CHECK_TPU)
 """Those that do updates, and so need an optimizer and the seed of the run."""
 
@@ -55,6 +56,8 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     update_problems,
     _loops,
     _never,
+    _first_loop,
+    _classes,
     _best_checkpoints,
     _devices,
     _cluster,
@@ -159,6 +162,24 @@ def _never(config: ExperimentConfig) -> Iterator[Problem]:
     if first >= num_batches:
       yield Problem("task.train_data.skip_steps", f"[{first}, {end}] is after the last batch of the run.")
     num_batches += end - first
+
+
+def _first_loop(config: ExperimentConfig) -> Iterator[Problem]:
+  trainer = config.trainer
+  if trainer.evaluate_first_loop and trainer.first_loop_steps is None:
+    message = "says what to do after trainer.first_loop_steps, which is not set. Set both, or neither."
+    yield Problem(f"{_TRAINER}.evaluate_first_loop", message)
+
+
+def _classes(config: ExperimentConfig) -> Iterator[Problem]:
+  """Names of classes and functions that cannot be imported, whatever there is."""
+  for name, kind in (("trainer_class", "Class"), ("runner", "function")):
+    written = getattr(config.trainer, name)
+    if written and ":" not in written and name == "runner":
+      continue  # A registered name.
+    module, colon, last = written.partition(":")
+    if written and not (colon and last.isidentifier() and all(map(str.isidentifier, module.split(".")))):
+      yield Problem(f"{_TRAINER}.{name}", f"must be 'module:{kind}', got '{written}'.")
 
 
 def _averaging(config: ExperimentConfig) -> Iterator[Problem]:
@@ -307,6 +328,8 @@ _WITHOUT_STEPS = (
   _choices,
   update_problems,
   _loops,
+  _first_loop,
+  _classes,
   _best_checkpoints,
   _devices,
   _cluster,

@@ -23,12 +23,16 @@ FREE = frozenset(
     "trainer.checkpoint_interval",
     "trainer.checkpoints_at",
     "trainer.continuous_eval_timeout",
+    "trainer.evaluate_first_loop",
+    "trainer.first_loop_steps",
     "trainer.max_to_keep",
     "trainer.max_wall_secs",
+    "trainer.save_checkpoints",
     "trainer.steps_per_loop",
     "trainer.summary_interval",
     "trainer.validation_interval",
     "trainer.validation_summary_subdir",
+    "trainer.write_summaries",
   ]
 )
 """Keys that say when something is saved, reported or kept, and which machines do it: weights do not depend on them."""

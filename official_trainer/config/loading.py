@@ -1,6 +1,6 @@
 """Loads the config of a run from its layers, and remembers where each value came from.
 
-    dataclass default < experiment < --config_file, in order < gin < --tpu, --tf_data_service
+    dataclass default < experiment < --config_file, in order < gin < --tpu, --tf_data_service, --runner
                       < --params_override
 
 All problems of all layers are reported together, before anything is built.
@@ -17,6 +17,7 @@ from official_trainer.config import (
   checks,
   gin_bindings,
   hints,
+  outputs,
   overrides,
   yaml_text,
 )
@@ -54,6 +55,14 @@ class LoadedExperiment:
   def provenance_text(self) -> str:
     """Returns where each value came from as YAML text, one dotted key a line."""
     return yaml_text.dump({key: str(origin) for key, origin in self.provenance.items()})
+
+  def origin(self, key: str) -> Origin:
+    """Returns where the value with a dotted key, or what it is part of, was written."""
+    while key:
+      if key in self.provenance:
+        return self.provenance[key]
+      key = key.rpartition(".")[0]
+    return DEFAULT
 
   def changed(self) -> list[str]:
     """Returns the keys that some layer set, in the order of the config."""
@@ -100,6 +109,7 @@ def load(
   params_override: str | Sequence[str] | None = None,
   tpu: str | None = None,
   tf_data_service: str | None = None,
+  runner: str | None = None,
   experiment_modules: Sequence[str] = (),
   mode: str | None = None,
 ) -> LoadedExperiment:
@@ -113,6 +123,7 @@ def load(
     params_override: one text or several, see `config/overrides.py`.
     tpu: address for `runtime.tpu`; None leaves what the files say.
     tf_data_service: address for `task.train_data`; None leaves what the files say.
+    runner: name for `trainer.runner`; None leaves what the files say.
     experiment_modules: users' modules to import before the name is looked up.
     mode: how the experiment is going to be run, if known; adds the checks that depend on it.
 
@@ -134,6 +145,8 @@ def load(
   if tf_data_service is not None:
     data = {"enable_tf_data_service": True, "tf_data_service_address": tf_data_service}
     layers.append(("--tf_data_service", Document({"task": {"train_data": data}}, {})))
+  if runner is not None:
+    layers.append(("--runner", Document({"trainer": {"runner": runner}}, {})))
   texts = [params_override] if isinstance(params_override, str) else params_override or ()
   for text in texts:
     layers += [(overrides.LAYER, d) for d in _attempt(problems, lambda t=text: [overrides.parse(t)])]
@@ -151,7 +164,9 @@ def load(
   problems += work.problems
   if config is not None:
     bad = {problem.path for problem in problems}
-    for problem in checks.problems(config, mode):
+    found = checks.problems(config, mode)
+    found += outputs.problems(config, work.origin) if mode is None or mode in checks.TRAINING_MODES else ()
+    for problem in found:
       if problem.path not in bad:
         problems.append(dataclasses.replace(problem, origin=work.origin(problem.path)))
   if problems:

@@ -49,6 +49,12 @@ class TrainerConfig:
   train_epochs: AboveZero | None = setting(
     None, "Length of the whole run in epochs, in place of `train_steps`.", epochs_of="train_steps"
   )
+  first_loop_steps: PositiveSteps | None = setting(
+    None,
+    "Steps of the run's first inner loop, with a report of its own: 1 shows curves and learning rate at once. Later "
+    "reports stay at multiples of `steps_per_loop`. None: as long as all others.",
+  )
+  evaluate_first_loop: bool = setting(False, "Whether `train_and_eval` also evaluates after `first_loop_steps`.")
   validation_steps: EvaluationSteps = setting(-1, "Batches of one evaluation. -1: every example once.")
   validation_interval: PositiveSteps = setting(1000, "Steps between two evaluations in `train_and_eval`.")
   recreate_iterator_for_each_eval: bool = setting(
@@ -112,6 +118,18 @@ class TrainerConfig:
     (), "Exact steps at which a checkpoint is saved and kept for good, besides the regular ones."
   )
   async_checkpoint: bool = setting(True, "Whether checkpoints are written while training goes on.")
+  save_checkpoints: bool = setting(
+    True, "Whether checkpoints and best weights are saved. Without, a run that is started again begins anew."
+  )
+  write_summaries: bool = setting(
+    True, "Whether curves are written: TensorBoard's files, `history.jsonl`, `timings.jsonl`, `history.png`."
+  )
+  trainer_class: str = setting("", "A subclass of Trainer to use, as 'module:Class'. Empty: Trainer itself.")
+  runner: str = setting(
+    "",
+    "What runs the experiment in place of the loop: 'module:function', or a registered name. Also set by --runner. "
+    "Empty: the loop.",
+  )
   steps_per_closure: Positive | None = setting(
     None,
     "Steps that a worker of parameter servers does in one call. A stop waits for calls to end, and a lost worker costs "

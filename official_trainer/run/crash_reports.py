@@ -40,7 +40,7 @@ class CrashReports:
   def __init__(
     self,
     trainer: Trainer,
-    model_dir: str,
+    model_dir: str | None,
     facts: Mapping[str, Any],
     *,
     warn: Callable[[str], None],
@@ -50,7 +50,7 @@ class CrashReports:
 
     Args:
       trainer: the trainer of the run.
-      model_dir: where the bundles go.
+      model_dir: where the bundles go; None for nowhere.
       facts: what every manifest records.
       warn: shows a line.
       leave: ends the process with a code.
@@ -97,6 +97,8 @@ class CrashReports:
     self._leave(int(ExitCode.HANG))
 
   def _write(self, **values: Any) -> None:
+    if self._model_dir is None:
+      return
     try:
       bundle = crash.describe(
         rows=self._trainer.state.host.history.rows,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from official_trainer.config import checks, steps
 from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.config.loading import LoadedExperiment
-from official_trainer.errors import DEFAULT, ConfigError, Origin, Problem
+from official_trainer.errors import ConfigError, Problem
 from official_trainer.run.data_size import DataSize
 
 _CADENCES = {"steps_per_loop": "reports", "validation_interval": "evaluations", "checkpoint_interval": "checkpoints"}
@@ -49,7 +49,7 @@ def notes(loaded: LoadedExperiment, config: ExperimentConfig, mode: str, known: 
       f"({known:,} examples, batch {data.global_batch_size:,})"
     )
   every = [
-    f"{what} every {getattr(trainer, name):,} ({loaded.provenance.get(f'trainer.{name}', DEFAULT).layer})"
+    f"{what} every {getattr(trainer, name):,} ({loaded.origin(f'trainer.{name}').layer})"
     for name, what in _CADENCES.items()
     if what != "evaluations" or mode == "train_and_eval"
   ]
@@ -72,9 +72,4 @@ def size_warning(counted: int | None, written: int | None, known: int | None) ->
 
 
 def _with_origin(problem: Problem, loaded: LoadedExperiment) -> Problem:
-  path = problem.path
-  origin: Origin | None = None
-  while path and origin is None:
-    origin = loaded.provenance.get(path)
-    path = path.rpartition(".")[0]
-  return dataclasses.replace(problem, origin=origin)
+  return dataclasses.replace(problem, origin=loaded.origin(problem.path))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from official_trainer.actions.checkpoint import SaveCheckpoint
+from official_trainer.actions.checkpoint import SaveCheckpoint, SaveNothing
 from official_trainer.actions.early_stop import EndEarly, ending_metric_names, history_rules
 from official_trainer.actions.event import VALIDATION, Action, Actions, Event
 from official_trainer.actions.record import RecordHistory
@@ -25,6 +25,7 @@ from official_trainer.config.nearest import meant
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.distribute.fingerprint import Fingerprint
 from official_trainer.distribute.lost import told_apart
+from official_trainer.distribute.scratch import is_kept
 from official_trainer.errors import ConfigError, NotWritten, Problem, TrainingDiverged
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
@@ -126,7 +127,8 @@ class Session:
     self._clock = clock
     self._ledger = ledger or TimeLedger(clock=clock)
     # The others' folder goes with them, and what went wrong with one of them is worth as much as with the chief.
-    self._reports = CrashReports(trainer, source_dir or model_dir, facts or {}, warn=console.warn)
+    reports_dir = source_dir or model_dir if is_kept(model_dir) else None
+    self._reports = CrashReports(trainer, reports_dir, facts or {}, warn=console.warn)
     self._watchdog = self._build_watchdog(hang_secs)
     watched = [] if self._watchdog is None else [self._watchdog.phase]
     self._phases = Phases(self._ledger.phase, *watched, status=console.status)
@@ -173,6 +175,8 @@ class Session:
         steps_per_loop=options.steps_per_loop,
         checkpoint_interval=options.checkpoint_interval,
         checkpoints_at=options.checkpoints_at,
+        first_loop_steps=options.first_loop_steps,
+        evaluates_first_loop=options.evaluate_first_loop,
       ),
       actions=self._build_actions(train_actions, eval_actions, at_end),
       train=mode in TRAINING_MODES,
@@ -219,7 +223,12 @@ class Session:
       self._writer.close()
     finally:
       self._console.stop()
-    return RunResult(model=self._trainer.model, state=self._state, logs=dict(logs or {}), model_dir=self._model_dir)
+    return RunResult(
+      model=self._trainer.model,
+      state=self._state,
+      logs=dict(logs or {}),
+      model_dir=self._model_dir if is_kept(self._model_dir) else "",
+    )
 
   def _build_actions(
     self, train_actions: Sequence[Action], eval_actions: Sequence[Action], at_end: Sequence[Callable[[], None]]
@@ -260,11 +269,18 @@ class Session:
       ),
       on_finish=(self._note_finish, self._stop_saver.save_what_is_new),
       on_stop=(self._stop_saver.save_what_is_new, self._write_time) if trains else (),
-      at_end=(self._wait_for_save, *at_end, *((self._plot, self._write_time) if trains else ())),
+      at_end=(
+        self._wait_for_save,
+        *at_end,
+        *([self._plot] if trains and options.write_summaries else []),
+        *([self._write_time] if trains else []),
+      ),
       on_error=(lambda: self._unless_refused(self._writer.flush),),
     )
 
-  def _build_saver(self, *, checks_finite: bool) -> SaveCheckpoint:
+  def _build_saver(self, *, checks_finite: bool) -> SaveCheckpoint | SaveNothing:
+    if not self._options.save_checkpoints:
+      return SaveNothing()
     return SaveCheckpoint(
       self._state,
       self._store,

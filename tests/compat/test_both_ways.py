@@ -15,7 +15,7 @@ from official.utils.testing import mock_task
 
 from official_trainer import registry
 from official_trainer.compat.model_garden import run_experiment
-from official_trainer.runner import resolve_task_class
+from official_trainer.run.named_classes import resolve_task_class
 from official_trainer.trainer import Trainer
 from tests import small_tasks
 

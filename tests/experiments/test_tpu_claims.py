@@ -9,7 +9,8 @@ from official_trainer.config.loading import load
 from official_trainer.data import tfds_builder
 from official_trainer.data.arrays import ArraySource
 from official_trainer.experiments.digits import task as digits
-from official_trainer.runner import Runner, resolve_task_class
+from official_trainer.run.named_classes import resolve_task_class
+from official_trainer.runner import Runner
 
 SMALL = "runtime.seed=0,task.train_data.global_batch_size=8,task.validation_data.global_batch_size=8"
 SELF_MADE = ("sklearn_digits", "")
