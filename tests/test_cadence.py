@@ -1,3 +1,4 @@
+import dataclasses
 import random
 
 from official_trainer.cadence import Cadence
@@ -13,6 +14,8 @@ def drawn(seed: int) -> Cadence:
     checkpoint_interval=draw.randint(1, 15),
     validation_interval=draw.choice([None, *range(1, 15)]),
     checkpoints_at=tuple(draw.randint(1, 70) for _ in range(draw.randint(0, 3))),
+    first_loop_steps=draw.choice([None, 1, draw.randint(1, 20)]),
+    evaluates_first_loop=draw.choice([False, True]),
   )
 
 
@@ -85,3 +88,12 @@ def test_steps_far_beyond_a_32_bit_count_are_exact():
   cadence = Cadence(train_steps=10**12 + 7, steps_per_loop=1000, checkpoint_interval=300)
   assert cadence.next_stop(10**12 - 1) == 10**12
   assert stops(cadence, 10**12) == [10**12 + 7]
+
+
+def test_a_first_loop_of_its_own_length_reports_and_leaves_the_grid_as_it_is():
+  cadence = Cadence(train_steps=12, steps_per_loop=4, checkpoint_interval=12, validation_interval=4, first_loop_steps=1)
+  assert stops(cadence) == [1, 4, 8, 12]
+  assert [due(cadence, step) for step in (1, 4)] == [(True, False, False), (True, False, True)]
+  asked = dataclasses.replace(cadence, evaluates_first_loop=True)
+  assert [step for step in stops(asked) if asked.evaluates(step)] == [1, 4, 8, 12]
+  assert not dataclasses.replace(asked, validation_interval=None).evaluates(1)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
-from official_trainer.checkpoint.stored import VALUE, stored_shapes
+from official_trainer.checkpoint.stored import VALUE, reader_of, stored_shapes
 from official_trainer.config.nearest import meant
 from official_trainer.errors import CheckpointMismatch, ConfigError
 
@@ -89,7 +89,7 @@ def _restore_what_matches(
       raise ConfigError.of(_FLAG, f"names '{name}', which is in neither the model nor {prefix}.{meant(name, known)}")
   if not all(any(_is_named(path, name) for name in may_differ) for path in differing):
     raise CheckpointMismatch(_explain(checkpoint, prefix, None))
-  reader = tf.train.load_checkpoint(prefix)
+  reader = reader_of(prefix)
   for path, variable in wanted.items():
     if path not in differing:
       variable.assign(reader.get_tensor(path + VALUE))

@@ -14,5 +14,11 @@ def stored_shapes(prefix: str) -> dict[str, list[int]]:
   Raises:
     tf.errors.OpError: if there is no index, or it cannot be read.
   """
-  # Not `tf.train.list_variables`, which looks for files by pattern and finds none on some file systems, such as ram://.
-  return dict(tf.compat.v1.train.NewCheckpointReader(prefix).get_variable_to_shape_map())
+  return dict(reader_of(prefix).get_variable_to_shape_map())
+
+
+def reader_of(prefix: str) -> tf.train.CheckpointReader:
+  """Returns what reads single values at `prefix`, by their keys. Raises as `stored_shapes`."""
+  # Not `tf.train.load_checkpoint` and its like, which look for files by pattern, and take the beginning of a name for a
+  # folder: they find nothing on some file systems, such as ram://.
+  return tf.compat.v1.train.NewCheckpointReader(prefix)
