@@ -22,7 +22,7 @@ from official_trainer.data.skipped import SkippedBatches
 from official_trainer.distribute.peers import Peers
 from official_trainer.distribute.replicas import split_batch
 from official_trainer.errors import ConfigError
-from official_trainer.optim.build import build_slots
+from official_trainer.optim.build_updates import build_updates
 from official_trainer.random_state import StepKeyedRandom, seed_everything
 from official_trainer.state import TrainState, variables_of
 from official_trainer.step_loss import mask_argument
@@ -87,7 +87,7 @@ class Access:
         step=state.step,
         weights=_values(state.model.variables),
         averages=_values(state.ema.averages),
-        slots=_values(variables_of(state.optimizer)),
+        slots=_values(state.slots()),
         host=json.loads(state.host.dumps()),
       )
 
@@ -156,8 +156,10 @@ class Access:
     _assign(state.model.variables, fresh.variables)
     if state.optimizer is not None:
       optimizer = task.create_optimizer(self.config.trainer.optimizer_config, self.config.runtime)
-      build_slots(optimizer, fresh)
-      _assign(variables_of(state.optimizer), variables_of(optimizer))
+      updates = build_updates(optimizer, fresh, self._options, seed=self._seed)
+      updates.build_slots()
+      optimizers = (optimizer, *updates.own_optimizers.values())
+      _assign(state.slots(), [variable for each in optimizers for variable in variables_of(each)])
     state.global_step.assign(0)
     state.host.clear()
     self.hyperparameters.apply()

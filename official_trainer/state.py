@@ -159,9 +159,12 @@ class TrainState:
 
   def variables(self) -> list[tf.Variable]:
     """Lists weights, averages and slots."""
+    return [*self.model.variables, *self.ema.averages, *self.slots()]
+
+  def slots(self) -> list[tf.Variable]:
+    """Lists the optimizers' variables, those of parameter groups after the one of all."""
     optimizers = (self.optimizer, *self.own_optimizers.values())
-    slots = [variable for optimizer in optimizers for variable in variables_of(optimizer)]
-    return [*self.model.variables, *self.ema.averages, *slots]
+    return [variable for optimizer in optimizers for variable in variables_of(optimizer)]
 
   def finite_variables(self) -> list[tf.Variable]:
     """Lists the variables that must be finite in every checkpoint: weights, averages and slots."""
