@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from official_trainer.checkpoint.best import build_best_checkpoints
+from official_trainer.checkpoint.best_rules import build_best_checkpoints
 from official_trainer.checkpoint.locate import find_checkpoint
 from official_trainer.checkpoint.restoring import restore_exactly
 from official_trainer.checkpoint.store import CheckpointStore
