@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from official_trainer.config import assembly, hints
+from official_trainer.config.checks_inspection import inspection
 from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.config.fields import OneOf
 from official_trainer.errors import Problem
@@ -50,6 +51,7 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     _loops,
     _never,
     _best_checkpoints,
+    inspection,
     _devices,
     _cluster,
     _data,

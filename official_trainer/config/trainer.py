@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import annotated_types as limits
 
 from official_trainer.config.fields import AboveZero, Count, Positive, Share, setting
+from official_trainer.inspect.config import GraphDump, ProfileConfig
 from official_trainer.optim.config import OptimizationConfig
 
 Comparison = Literal["higher", "lower"]
@@ -44,7 +45,8 @@ class TrainerConfig:
   A step is one completed update. All intervals are counted in steps and lie on an absolute grid:
   a resumed run acts at the same steps as an uninterrupted one. `best_checkpoints`,
   `checkpoints_at`, `async_checkpoint`, `exact_resume`, `recovery_learning_rate_factor`,
-  `skip_nonfinite_updates`, `steps_per_closure` and `serial_closures` are additions to Model Garden's fields.
+  `skip_nonfinite_updates`, `steps_per_closure`, `serial_closures`, `inspect_model`, `dump_graphs` and `profile` are
+  additions to Model Garden's fields.
   """
 
   optimizer_config: OptimizationConfig = setting(
@@ -122,3 +124,15 @@ class TrainerConfig:
     "computed from the step.",
   )
   exact_resume: bool = setting(False, "Whether what cannot be resumed bit for bit is refused instead of warned about.")
+  inspect_model: bool = setting(
+    False,
+    "Whether the floating point operations of the forward pass and of a step, and the memory that a step takes, are "
+    "estimated and logged once, after the first inner loop of a new run. Traces forward pass and step once more.",
+  )
+  dump_graphs: GraphDump = setting(
+    "none",
+    "What is written to `model_dir/graphs` at each start, after its first inner loop (step 1 in a new run), of the "
+    "forward pass and of the update. text: the programs as XLA reads them and as it compiles them, or TensorFlow's "
+    "graphs where XLA cannot compile them. all: drawings of the compiled programs as well, which are large.",
+  )
+  profile: ProfileConfig = setting(text="Recording of some steps for TensorBoard's profiler.", factory=ProfileConfig)
