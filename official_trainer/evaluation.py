@@ -19,9 +19,12 @@ from official_trainer.execution import Execution
 from official_trainer.feed import Feed, SuppliedFeed
 from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.requirements import require_enough, require_whole
+from official_trainer.retraces import Traces
 from official_trainer.state import TrainState
 from official_trainer.step_loss import add_loss, mask_argument
 from official_trainer.task import LOSS_WEIGHT
+
+EVALUATION = "evaluation"
 
 
 class Evaluation(orbit.StandardEvaluator):
@@ -33,6 +36,7 @@ class Evaluation(orbit.StandardEvaluator):
   _peers: Peers
   _validation_loss: tf_keras.metrics.Metric
   eval_batches: tf.Variable
+  _traces: Traces
 
   @property
   def validation_loss(self) -> tf_keras.metrics.Metric:
@@ -53,7 +57,9 @@ class Evaluation(orbit.StandardEvaluator):
     """
     with self._state.ema.swapped_in(self._state.step):
       self._wants_all_batches = int(num_steps) == -1
-      return super().evaluate(num_steps)
+      logs = super().evaluate(num_steps)
+    self._traces.settle(EVALUATION)
+    return logs
 
   def create_eval_loop_fn(self, has_state: bool) -> Any:
     """Returns the loop over `eval_step`; one that runs in Python is left when a stop is asked for."""
@@ -78,6 +84,7 @@ class Evaluation(orbit.StandardEvaluator):
   def eval_step(self, iterator: Any) -> dict[str, Any]:
     """Evaluates one batch. Runs in cross-replica context, traced."""
     inputs, passthrough_logs = self.next_eval_inputs(iterator)
+    self._traces.note(EVALUATION, inputs)
     batch = self._validation_input.to_replicas(inputs)
     outputs = self.strategy.run(self._replica_eval_step, args=(batch,), options=self._run_options)
     with self._validation_input.awaited(inputs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import gin
@@ -28,6 +29,7 @@ from official_trainer.optim.guard import NoGuard, UpdateGuard
 from official_trainer.optim.hyperparameters import Hyperparameters, NoHyperparameters
 from official_trainer.random_state import StepKeyedRandom, draw_seed
 from official_trainer.requirements import require_parts
+from official_trainer.retraces import Traces
 from official_trainer.state import TrainState
 from official_trainer.stop import StopRequest
 from official_trainer.timing.data_wait import DataWait
@@ -110,6 +112,7 @@ class Trainer(Training, Evaluation):
       self._strategy, self._options, self._runtime, optimizer=optimizer, stop=stop, data_wait=data_wait
     )
     self.data_wait = self._execution.data_wait
+    self._traces = Traces(in_pieces=self._execution.traces_pieces)
     global_step = self._execution.counter(orbit.utils.create_global_step)
     if optimizer is not None:
       build_slots(optimizer, model)
@@ -217,6 +220,11 @@ class Trainer(Training, Evaluation):
   def execution(self) -> Execution:
     """How the steps are run."""
     return self._execution
+
+  @property
+  def trace_counts(self) -> Mapping[str, int]:
+    """How often the "training" and the "evaluation" step were traced: once each, unless their inputs change."""
+    return dict(self._traces.counts)
 
   def initialize(self) -> None:
     """Loads pretrained weights. Called only when no checkpoint of this run was found."""

@@ -22,8 +22,11 @@ from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.optim.build import applied_learning_rate
 from official_trainer.optim.guard import NoGuard, UpdateGuard
 from official_trainer.random_state import StepKeyedRandom, look_for_unsaved_randomness
+from official_trainer.retraces import Traces
 from official_trainer.state import TrainState
 from official_trainer.step_loss import LoopLoss, add_loss, mask_argument
+
+TRAINING = "training"
 
 
 class Training(orbit.StandardTrainer):
@@ -37,6 +40,7 @@ class Training(orbit.StandardTrainer):
   _random: StepKeyedRandom
   _skipped: SkippedBatches
   _train_loss: tf_keras.metrics.Metric
+  _traces: Traces
 
   @property
   def train_loss(self) -> tf_keras.metrics.Metric:
@@ -97,7 +101,13 @@ class Training(orbit.StandardTrainer):
     """Does `num_steps` updates and returns what `train_loop_end` returns."""
     logs = super().train(num_steps)
     self._next_input_step = self._state.step
+    self._traces.settle(TRAINING)
     return logs
+
+  @property
+  def train_iterator(self) -> Any:
+    """What inner loops read their batches from; None before the first."""
+    return self._train_iter
 
   @property
   def loop_loss(self) -> float | None:
@@ -119,9 +129,10 @@ class Training(orbit.StandardTrainer):
   def train_step(self, iterator: Any) -> None:
     """Does one update. Runs in cross-replica context, traced."""
     inputs = self.data_wait.timed(lambda: self.next_train_inputs(iterator))
+    self._traces.note(TRAINING, inputs)
     batch = self._train_input.to_replicas(inputs)
     with self._guard.across_replicas():
-      self.strategy.run(self._replica_train_step, args=(batch,), options=self._run_options)
+      self.strategy.run(self.replica_train_step, args=(batch,), options=self._run_options)
       with self._train_input.awaited(inputs):
         self.global_step.assign_add(1)
         average_statistics(self.strategy, self._statistics)
@@ -137,7 +148,8 @@ class Training(orbit.StandardTrainer):
     logs["learning_rate"] = applied_learning_rate(self.optimizer, self.global_step)
     return logs
 
-  def _replica_train_step(self, batch: Batch) -> None:
+  def replica_train_step(self, batch: Batch) -> None:
+    """Does one replica's part of an update. Runs in replica context, traced."""
     accumulators = [variable for metric in [*self.train_metrics, self.train_loss] for variable in metric.variables]
     with self._train_input.awaited(batch), self._guard.on_replica(accumulators):
       self._random.assign(self.global_step)

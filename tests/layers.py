@@ -23,6 +23,7 @@ LAYERS = {
   "state": 2, "history": 2, "task": 2, "multitask": 2, "run_record": 2, "crash": 2,
   "execution": 3, "closures": 3, "closure_size": 3, "worker_feed": 3,
   "loop": 3, "trainer": 3, "training": 3, "evaluation": 3, "requirements": 3, "feed": 3, "step_loss": 3,
+  "retraces": 3,
   "actions": 3, "export": 3, "inspect": 3,
   "runner": 4, "run": 4, "benchmark": 4, "compat": 4, "testing": 4,
   "train": 5, "launcher": 5, "experiments": 5,
@@ -33,7 +34,7 @@ FILES = (
   "registry", "errors", "checkout", "cadence", "atomic", "user_code", "random_state", "state", "history", "task",
   "multitask", "run_record", "crash", "loop", "trainer", "training", "evaluation", "feed", "runner", "stop", "signals",
   "notices",
-  "requirements", "step_loss", "execution", "closures", "closure_size", "worker_feed", "benchmark", "launcher", "train",
+  "requirements", "step_loss", "retraces", "execution", "closures", "closure_size", "worker_feed", "benchmark", "launcher", "train",
 )  # fmt: skip
 
 # Programs that answer before TensorFlow is there: they import it, and what loads it, when a run starts.
