@@ -58,8 +58,8 @@ def _difference(before: Signature, now: Signature) -> str:
   places = [place for place in {**before, **now} if before.get(place) != now.get(place)]
   if not places:
     return (
-      f"its inputs are the same, {_shown(now)}; something else of the call is not. A Python number where a tensor should"
-      " be (the number of steps) is traced anew for each value."
+      f"its inputs are the same, {_shown(now)}; something else of the call is not. A Python number where a tensor"
+      " should be (the number of steps) is traced anew for each value."
     )
   parts = [f"{place} was {before.get(place, 'not there')}, is {now.get(place, 'not there')}" for place in places]
   return (

@@ -33,8 +33,8 @@ LAYERS = {
 FILES = (
   "registry", "errors", "checkout", "cadence", "atomic", "user_code", "random_state", "state", "history", "task",
   "multitask", "run_record", "crash", "loop", "trainer", "training", "evaluation", "feed", "runner", "stop", "signals",
-  "notices",
-  "requirements", "step_loss", "retraces", "execution", "closures", "closure_size", "worker_feed", "benchmark", "launcher", "train",
+  "notices", "retraces",
+  "requirements", "step_loss", "execution", "closures", "closure_size", "worker_feed", "benchmark", "launcher", "train",
 )  # fmt: skip
 
 # Programs that answer before TensorFlow is there: they import it, and what loads it, when a run starts.

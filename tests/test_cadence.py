@@ -85,3 +85,10 @@ def test_steps_far_beyond_a_32_bit_count_are_exact():
   cadence = Cadence(train_steps=10**12 + 7, steps_per_loop=1000, checkpoint_interval=300)
   assert cadence.next_stop(10**12 - 1) == 10**12
   assert stops(cadence, 10**12) == [10**12 + 7]
+
+
+def test_further_steps_are_stops_as_well_and_move_none_of_the_others():
+  cadence = Cadence(train_steps=12, steps_per_loop=4, checkpoint_interval=100)
+  assert cadence.next_stop(0, (3, 20)) == 3
+  assert cadence.next_stop(3, (3, 20)) == 4
+  assert cadence.next_stop(10, (20,)) == 12

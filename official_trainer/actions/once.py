@@ -10,15 +10,12 @@ from official_trainer.actions.event import TRAIN, Event
 class AfterFirstLoop:
   """Calls a function after the first inner loop that is kept: the model is compiled, and its variables are all made."""
 
-  def __init__(self, call: Callable[[], None], *, is_wanted: Callable[[], bool] = lambda: True):
-    """Stores the function, and what says whether this start of the run wants it."""
+  def __init__(self, call: Callable[[], None]):
+    """Stores the function."""
     self._call = call
-    self._is_wanted = is_wanted
     self._is_done = False
 
   def __call__(self, event: Event) -> None:
-    if event.mode != TRAIN or self._is_done:
-      return
-    self._is_done = True
-    if self._is_wanted():
+    if event.mode == TRAIN and not self._is_done:
+      self._is_done = True
       self._call()

@@ -1,4 +1,4 @@
-"""Records some inner loops with TensorFlow's profiler: those of the config, and those asked for while the run goes on."""
+"""Records some inner loops with TensorFlow's profiler: those of the config, and those asked for during the run."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Profile:
 
   @contextlib.contextmanager
   def _failure_told(self, what: str, step: int) -> Iterator[None]:
-    """Turns an error into a warning, one for each window. The windows stay: the other processes stop for them as well."""
+    """Turns an error into a warning, one for each window. The windows stay: the other processes stop for them, too."""
     try:
       yield
     except Exception as error:  # noqa: BLE001  # The run is worth more than any recording of it.

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import tensorflow as tf
-
 from official_trainer.inspect.flops import count_flops
 from official_trainer.inspect.memory import live_bytes, variable_bytes
+from official_trainer.inspect.quantity import quantity
 from official_trainer.inspect.replica_graphs import FORWARD, UPDATE, ReplicaGraphs
 
 
@@ -25,10 +24,10 @@ class StepCost:
     reason: why something is None.
   """
 
-  num_examples: int | None
-  forward_flops: int | None
-  step_flops: int | None
-  peak_bytes: int | None
+  num_examples: int | None = None
+  forward_flops: int | None = None
+  step_flops: int | None = None
+  peak_bytes: int | None = None
   reason: str | None = None
 
   @property
@@ -42,11 +41,12 @@ class StepCost:
     return {name: value / unit for name, (value, unit) in values.items() if value is not None}
 
   def __str__(self) -> str:
-    if self.reason is not None or None in (self.forward_flops, self.step_flops, self.peak_bytes):
+    if self.forward_flops is None or self.step_flops is None or self.peak_bytes is None:
       return f"the cost of a step is not estimated: {self.reason}"
+    rows = "a batch" if self.num_examples is None else f"{self.num_examples} examples"
     return (
-      f"one step on one replica ({self.num_examples} examples): {self.forward_flops / 1e9:.4g} GFLOPs forward,"
-      f" {self.step_flops / 1e9:.4g} in all; about {self.peak_bytes / 1e6:,.1f} MB of memory at the peak"
+      f"a step of one replica, {rows}: {quantity(self.forward_flops, 'FLOPs')} forward,"
+      f" {quantity(self.step_flops, 'FLOPs')} in all; about {quantity(self.peak_bytes, 'B')} of memory at the peak"
     )
 
 
@@ -58,17 +58,11 @@ def step_cost(trainer: Any, graphs: ReplicaGraphs) -> StepCost:
     graphs: its functions.
   """
   if (moving := graphs.moving_shape) is not None:
-    return StepCost(num_examples=None, forward_flops=None, step_flops=None, peak_bytes=None, reason=moving)
+    return StepCost(reason=moving)
   update = graphs.graph(UPDATE)
   return StepCost(
     num_examples=graphs.num_examples,
     forward_flops=count_flops(graphs.graph(FORWARD)) // graphs.num_replicas,
     step_flops=count_flops(update) // graphs.num_replicas,
-    peak_bytes=variable_bytes(trainer.state.variables()) + live_bytes(update, _first_device(trainer.strategy)),
+    peak_bytes=variable_bytes(trainer.state.variables()) + live_bytes(update, graphs.first_device),
   )
-
-
-def _first_device(strategy: tf.distribute.Strategy) -> str:
-  """Returns where the first of several replicas of this process computes; empty for a replica alone."""
-  devices = strategy.extended.worker_devices
-  return devices[0] if len(devices) > 1 else ""

@@ -20,9 +20,9 @@ _DRAWINGS = {"optimized_hlo_dot": "optimized_hlo.dot"}
 def dump_graphs(graphs: ReplicaGraphs, folder: str, level: GraphDump) -> list[str]:
   """Writes `forward.*` and `update.*` into a folder, and returns what there is to say: a line for each.
 
-  XLA's program as it is given to the compiler (`hlo.txt`) and as that makes it (`optimized_hlo.txt`), on the device that
-  the variables are on. Where XLA cannot take the function, TensorFlow's graph instead (`graph.pbtxt`); its first line,
-  a comment, gives the reason.
+  XLA's program as it is given to the compiler (`hlo.txt`) and as that makes it (`optimized_hlo.txt`), on the device of
+  the variables. Where XLA cannot take the function, TensorFlow's graph instead (`graph.pbtxt`); its first line, a
+  comment, gives the reason.
 
   Args:
     graphs: the functions.
@@ -42,7 +42,7 @@ def _dump(graphs: ReplicaGraphs, name: str, folder: str, level: GraphDump) -> st
     endings = {**_TEXTS, **(_DRAWINGS if level == "all" else {})}
     try:
       # Without arguments that have values: those would be compiled in.
-      program = graphs.function(name, jit_compile=True).experimental_get_compiler_ir(*graphs.specs)
+      program = graphs.function(name).experimental_get_compiler_ir(*graphs.specs)
       texts = {ending: program(stage=stage) for stage, ending in endings.items()}
     except (ValueError, TypeError, tf.errors.OpError) as error:
       reason = f"XLA refuses it: {_first_line(error)}"
@@ -56,8 +56,10 @@ def _dump(graphs: ReplicaGraphs, name: str, folder: str, level: GraphDump) -> st
 
 def _obstacle(graphs: ReplicaGraphs, graph: tf.Graph) -> str | None:
   """Says why XLA is not even asked, or returns None."""
-  if graphs.num_replicas > 1:
-    return f"{graphs.num_replicas} replicas of one process compute in one graph; XLA takes that of one"
+  if (total := graphs.num_replicas_in_sync) > 1:
+    return (
+      f"{total} replicas compute in one graph, or sum their gradients outside of it; XLA takes what one computes alone"
+    )
   if (moving := graphs.moving_shape) is not None:
     return moving
   if any(spec.dtype == tf.string for spec in tf.nest.flatten(graphs.specs, expand_composites=True)):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 import tf_keras
 
+from official_trainer.inspect.quantity import quantity
 from official_trainer.optim.group_columns import GroupColumns
 from official_trainer.optim.variable_paths import variable_paths
 
@@ -86,7 +87,7 @@ class ParameterTable:
     """The totals in one line."""
     return (
       f"{self.num_parameters:,} parameters in {len(self.rows)} variables: {self.num_trainable:,} trainable,"
-      f" {self.num_non_trainable:,} not; {self.num_bytes / 1e6:,.1f} MB"
+      f" {self.num_non_trainable:,} not; {quantity(self.num_bytes, 'B')}"
     )
 
   def to_text(self) -> str:

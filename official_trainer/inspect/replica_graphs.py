@@ -35,11 +35,22 @@ class ReplicaGraphs:
 
     look.get_concrete_function(trainer.train_iterator)
     self._batch = found[0]
+    self._functions: dict[str, Any] = {}
 
   @property
   def num_replicas(self) -> int:
     """How many replicas this process computes; a traced function holds the operations of all of them."""
     return self._strategy.num_replicas_in_sync // self._trainer.peers.num
+
+  @property
+  def num_replicas_in_sync(self) -> int:
+    """How many replicas there are in all processes."""
+    return self._strategy.num_replicas_in_sync
+
+  @property
+  def first_device(self) -> str:
+    """Where the first of several replicas of this process computes; empty for one alone."""
+    return self._strategy.extended.worker_devices[0] if self.num_replicas > 1 else ""
 
   @property
   def specs(self) -> list[Any]:
@@ -60,19 +71,22 @@ class ReplicaGraphs:
     sizes = [spec.shape[0] for spec in self.specs if getattr(spec, "shape", None) and spec.shape.rank]
     return sizes[0] if sizes else None
 
-  def function(self, name: str, *, jit_compile: bool | None = None) -> Any:
-    """Returns a `tf.function` of `specs`, which does on each replica what it is named after.
+  def function(self, name: str) -> Any:
+    """Returns a `tf.function` of `specs`, which does on each replica what it is named after; always the same one.
 
     Args:
       name: FORWARD, the model's outputs in inference mode (`task.inference_step`); or UPDATE, one training step:
         forward, backward, update and metrics.
-      jit_compile: as of `tf.function`.
     """
-    step = {FORWARD: self._forward, UPDATE: self._trainer.replica_train_step}[name]
-    return tf.function(self._on_replicas(step), jit_compile=jit_compile)
+    if name not in self._functions:
+      step = {FORWARD: self._forward, UPDATE: self._trainer.replica_train_step}[name]
+      # The program of one replica alone may be given to XLA.
+      jit_compile = True if self.num_replicas_in_sync == 1 else None
+      self._functions[name] = tf.function(self._on_replicas(step), jit_compile=jit_compile)
+    return self._functions[name]
 
   def graph(self, name: str) -> tf.Graph:
-    """Traces a function, of all replicas of this process. `name` as in `function`."""
+    """Returns the graph of a function, of all replicas of this process; traces it at the first call."""
     return self.function(name).get_concrete_function(*self.specs).graph
 
   def _on_replicas(self, step: Callable[[Any], Any]) -> Callable[..., Any]:

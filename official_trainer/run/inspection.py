@@ -1,4 +1,4 @@
-"""What a training run tells about its model and its steps: the parameter table, the cost of a step, graphs, profiles."""
+"""What a training run tells about its model and its steps: parameters, the cost of a step, graphs, profiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from official_trainer.actions.once import AfterFirstLoop
 from official_trainer.actions.profile import Profile
 from official_trainer.atomic import write_text
 from official_trainer.config.trainer import TrainerConfig
-from official_trainer.inspect.cost import step_cost
+from official_trainer.errors import NotWritten
+from official_trainer.inspect.cost import StepCost, step_cost
 from official_trainer.inspect.graphs import dump_graphs
 from official_trainer.inspect.parameters import parameter_table
 from official_trainer.inspect.replica_graphs import ReplicaGraphs
@@ -61,6 +62,7 @@ class Inspection:
     self._writer = writer
     self._phases = phases
     self._is_chief = trainer.peers.is_chief
+    self._warn = warn
     self._note = note if self._is_chief else lambda text: None
     self._group_columns = group_columns
     self._is_fresh = False
@@ -85,12 +87,8 @@ class Inspection:
   @property
   def after_loop(self) -> tuple[Action, ...]:
     """What looks at the graphs, once, after the first inner loop."""
-    actions: list[Action] = []
-    if self._options.inspect_model:
-      actions.append(AfterFirstLoop(self._tell_cost, is_wanted=lambda: self._is_fresh))
-    if self._options.dump_graphs != "none":
-      actions.append(AfterFirstLoop(self._dump_graphs))
-    return tuple(actions)
+    looks = self._options.inspect_model or self._options.dump_graphs != "none"
+    return (AfterFirstLoop(self._look_at_graphs),) if looks else ()
 
   def stops(self, step: int) -> Collection[int]:
     """Returns where inner loops must end for something to be looked at, given where the next one begins."""
@@ -113,22 +111,29 @@ class Inspection:
     write_text(path, table.to_text())
     self._note(f"model: {table.summary}; listed in {PARAMETERS}")
     logging.debug("%s", table.to_text())
-    self._writer.text(self._first_step, "parameters", table.to_markdown())
+    self._writer.text(self._first_step, "parameter_table", table.to_markdown())
 
-  def _tell_cost(self) -> None:
-    with self._phases(Phase.COMPILE):
-      cost = step_cost(self._trainer, ReplicaGraphs(self._trainer))
-    table = parameter_table(self._trainer.model)
+  def _look_at_graphs(self) -> None:
+    """Traces forward pass and update once more, in all processes alike, and tells what they cost and look like."""
+    try:
+      with self._phases(Phase.COMPILE):
+        graphs = ReplicaGraphs(self._trainer)
+        if self._options.inspect_model and self._is_fresh:
+          self._tell(step_cost(self._trainer, graphs))
+        if self._options.dump_graphs != "none":
+          folder = os.path.join(self._model_dir, "graphs")
+          for line in dump_graphs(graphs, folder, self._options.dump_graphs):
+            self._note(f"graphs/: {line}")
+    except NotWritten:
+      raise
+    except Exception as error:  # noqa: BLE001  # Whatever the task's code raises when it is traced in this way.
+      self._warn(f"forward pass and step could not be looked at: {error}")
+
+  def _tell(self, cost: StepCost) -> None:
     self._note(str(cost))
+    num_parameters = parameter_table(self._trainer.model).num_parameters
     # Not results: they depend on how many replicas share a batch.
-    self._writer.timings(self._first_step, TRAIN, {"parameters": table.num_parameters, **cost.scalars})
-
-  def _dump_graphs(self) -> None:
-    folder = os.path.join(self._model_dir, "graphs")
-    with self._phases(Phase.COMPILE):
-      lines = dump_graphs(ReplicaGraphs(self._trainer), folder, self._options.dump_graphs)
-    for line in lines:
-      self._note(f"graphs/: {line}")
+    self._writer.timings(self._first_step, TRAIN, {"parameters": num_parameters, **cost.scalars})
 
 
 def _read(path: str) -> str | None:
