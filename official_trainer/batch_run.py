@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -11,9 +11,25 @@ from official_trainer.data.micro_batches import micro_batch
 from official_trainer.data.padding import Batch
 from official_trainer.optim.accumulate import Accumulator
 
-Begin = Callable[[Batch], Any]
-Step = Callable[[Batch], None]
-End = Callable[[Batch, Any], None]
+
+class ReplicaStep(NamedTuple):
+  """What a replica does for one update; each function runs in replica context, traced.
+
+  Attributes:
+    begin: what comes first; its result is handed to `end`.
+    part: forward, backward and `apply_gradients` for a batch or a part of one.
+    end: what comes last.
+  """
+
+  begin: Callable[[Batch], Any]
+  part: Callable[[Batch], None]
+  end: Callable[[Batch, Any], None]
+
+  def whole(self, batch: Batch) -> None:
+    """Does all of it at once."""
+    kept = self.begin(batch)
+    self.part(batch)
+    self.end(batch, kept)
 
 
 class InOne:
@@ -23,22 +39,14 @@ class InOne:
     self._strategy = strategy
     self._options = options
 
-  def run(self, batch: Batch, begin: Begin, step: Step, end: End) -> None:
+  def run(self, batch: Batch, step: ReplicaStep) -> None:
     """Does one update on every replica. Runs in cross-replica context, traced.
 
     Args:
       batch: one for each replica.
-      begin: what comes first; its result is handed to `end`.
-      step: forward, backward and `apply_gradients`.
-      end: what comes last.
+      step: what each of them does.
     """
-
-    def on_replica(batch: Batch) -> None:
-      kept = begin(batch)
-      step(batch)
-      end(batch, kept)
-
-    self._strategy.run(on_replica, args=(batch,), options=self._options)
+    self._strategy.run(step.whole, args=(batch,), options=self._options)
 
 
 class InParts:
@@ -56,21 +64,21 @@ class InParts:
     self._accumulator = accumulator
     self._num_parts = num_parts
 
-  def run(self, batch: Batch, begin: Begin, step: Step, end: End) -> None:
-    """Does one update on every replica. Arguments as those of `InOne.run`; `step` is called for each part."""
+  def run(self, batch: Batch, step: ReplicaStep) -> None:
+    """Does one update on every replica. Arguments as those of `InOne.run`; `step.part` is done for each part."""
 
     def begin_all(batch: Batch) -> Any:
       self._accumulator.begin()
-      return begin(batch)
+      return step.begin(batch)
 
     def do_part(batch: Batch, index: tf.Tensor) -> None:
       part = micro_batch(batch, index, self._num_parts)
       with self._accumulator.adding(tf.shape(tf.nest.flatten(part.inputs)[0])[0]):
-        step(part)
+        step.part(part)
 
     def end_all(batch: Batch, kept: Any) -> None:
       self._accumulator.apply()
-      end(batch, kept)
+      step.end(batch, kept)
 
     def body(index: tf.Tensor) -> tuple[tf.Tensor]:
       self._run(do_part, batch, index)

@@ -28,13 +28,18 @@ class Cadence:
   first_loop_steps: int | None = None
   evaluates_first_loop: bool = False
 
-  def next_stop(self, step: int) -> int:
-    """Returns the next step greater than `step` at which the inner loop must end for something to happen."""
+  def next_stop(self, step: int, further: Collection[int] = ()) -> int:
+    """Returns the next step greater than `step` at which the inner loop must end for something to happen.
+
+    Args:
+      step: completed updates.
+      further: more steps at which something happens that is none of a cadence's business.
+    """
     intervals = [self.steps_per_loop, self.checkpoint_interval]
     if self.validation_interval is not None:
       intervals.append(self.validation_interval)
     stops = [(step // interval + 1) * interval for interval in intervals]
-    stops += [at for at in (*self.checkpoints_at, self.first_loop_steps or 0) if at > step]
+    stops += [at for at in (*self.checkpoints_at, *further, self.first_loop_steps or 0) if at > step]
     return min(self.train_steps, *stops)
 
   def reports(self, step: int) -> bool:

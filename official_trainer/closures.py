@@ -50,6 +50,7 @@ class OnWorkers(Execution):
 
   # A set of any size is evaluated by calls that are loops inside TensorFlow themselves.
   evaluates_in_graph = False
+  traces_pieces = True
 
   def __init__(
     self,

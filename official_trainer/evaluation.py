@@ -19,12 +19,21 @@ from official_trainer.distribute.peers import Peers
 from official_trainer.evaluation_sets import EvaluationSet, EvaluationSets, build_sets, joined
 from official_trainer.execution import Execution, LoopFn
 from official_trainer.feed import Feed, SuppliedFeed
+from official_trainer.history import VALIDATION
 from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.optim.scheduled import Schedules
 from official_trainer.requirements import require_whole
+from official_trainer.retraces import Traces
 from official_trainer.state import TrainState
 from official_trainer.step_loss import add_loss, mask_argument
 from official_trainer.task import LOSS_WEIGHT
+
+EVALUATION = "evaluation"
+
+
+def _traced(name: str) -> str:
+  """Returns what the step of an evaluation set is called where traces are counted: each set may be traced once."""
+  return EVALUATION if name == VALIDATION else f"{EVALUATION} ({name})"
 
 
 class Evaluation(orbit.StandardEvaluator):
@@ -38,6 +47,7 @@ class Evaluation(orbit.StandardEvaluator):
   _sets: EvaluationSets
   _validation_loss: tf_keras.metrics.Metric
   eval_batches: tf.Variable
+  _traces: Traces
 
   @property
   def validation_loss(self) -> tf_keras.metrics.Metric:
@@ -100,7 +110,9 @@ class Evaluation(orbit.StandardEvaluator):
     self._wants_all_batches = int(num_steps) == -1
     with self._sets.evaluating(one):
       one.begin(self._state.host.history.num_before(self._state.step, one.name), int(num_steps))
-      return dict(super().evaluate(num_steps) or {})
+      logs = dict(super().evaluate(num_steps) or {})
+    self._traces.settle(_traced(one.name))
+    return logs
 
   def create_eval_loop_fn(self, has_state: bool) -> LoopFn:
     """Returns the loop over `eval_step`, one for each set; one in Python is left when a stop is asked for."""
@@ -131,6 +143,7 @@ class Evaluation(orbit.StandardEvaluator):
   def eval_step(self, iterator: Any) -> dict[str, Any]:
     """Evaluates one batch. Runs in cross-replica context, traced."""
     inputs, passthrough_logs = self.next_eval_inputs(iterator)
+    self._traces.note(_traced(self.evaluated_set), inputs)
     batch = self._validation_input.to_replicas(inputs)
     outputs = self.strategy.run(self._replica_eval_step, args=(batch,), options=self._run_options)
     with self._validation_input.awaited(inputs):

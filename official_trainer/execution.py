@@ -24,6 +24,8 @@ class Execution(abc.ABC):
   data_wait: DataWait | NoDataWait
   # Whether the whole set can be evaluated by a loop inside TensorFlow, if the config asks for one.
   evaluates_in_graph: bool
+  # Whether a step is traced for several functions, each of them one piece of a loop.
+  traces_pieces = False
 
   @abc.abstractmethod
   def counter(self, make: Callable[[], tf.Variable]) -> tf.Variable:

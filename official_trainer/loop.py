@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import orbit
@@ -50,6 +50,8 @@ class Loop(orbit.Controller):
     phases: Enter | None = None,
     waited: Callable[[float], None] = lambda secs: None,
     stop: StopRequest | None = None,
+    further_stops: Callable[[int], Collection[int]] = lambda step: (),
+    around_loop: Callable[[int], contextlib.AbstractContextManager[None]] = lambda step: contextlib.nullcontext(),
   ):
     """Stores its parts; runs nothing.
 
@@ -63,6 +65,8 @@ class Loop(orbit.Controller):
       phases: entered for the length of each phase.
       waited: told how many seconds of the training just done were spent waiting for data.
       stop: the request to stop that `trainer` watches; None if nobody asks.
+      further_stops: returns more steps at which inner loops must end, given the step at which the next one begins.
+      around_loop: entered for the length of each inner loop, given the step at which it begins.
 
     Raises of the methods that train or evaluate:
       Preempted: when a stop was asked for, after `actions.on_stop`.
@@ -82,6 +86,8 @@ class Loop(orbit.Controller):
     self._phases = phases or Phases()
     self._waited = waited
     self._stop = stop
+    self._further_stops = further_stops
+    self._around_loop = around_loop
     self._compiled = False
     self._clear_speed()
     self._ended_at: int | None = None
@@ -186,9 +192,9 @@ class Loop(orbit.Controller):
     """Runs one inner loop up to the next step at which anything is due, and the actions."""
     self._leave_if_asked()
     start = self._state.step
-    goal = cadence.next_stop(start)
+    goal = cadence.next_stop(start, self._further_stops(start))
     self._open_window()
-    with self._phases(Phase.TRAIN if self._compiled else Phase.COMPILE):
+    with self._phases(Phase.TRAIN if self._compiled else Phase.COMPILE), self._around_loop(start):
       began = self._clock()
       output = self._inner_loop(goal - start)
       elapsed = self._clock() - began

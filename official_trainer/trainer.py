@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import gin
@@ -36,6 +37,7 @@ from official_trainer.optim.scheduled import Schedules
 from official_trainer.optim.updates import NoUpdates, Updates
 from official_trainer.random_state import StepKeyedRandom, draw_seed
 from official_trainer.requirements import require_parts
+from official_trainer.retraces import Traces
 from official_trainer.state import TrainState
 from official_trainer.stop import StopRequest
 from official_trainer.timing.data_wait import DataWait
@@ -119,6 +121,7 @@ class Trainer(Training, Evaluation, Access):
       self._strategy, self._options, self._runtime, optimizer=optimizer, stop=stop, data_wait=data_wait
     )
     self.data_wait = self._execution.data_wait
+    self._traces = Traces(in_pieces=self._execution.traces_pieces)
     global_step = self._execution.counter(orbit.utils.create_global_step)
     self._updates = build_updates(optimizer, model, self._options, seed=self._seed, scope=self._execution.train_sums)
     self._updates.build_slots()
@@ -247,6 +250,11 @@ class Trainer(Training, Evaluation, Access):
   def execution(self) -> Execution:
     """How the steps are run."""
     return self._execution
+
+  @property
+  def trace_counts(self) -> Mapping[str, int]:
+    """How often the "training" and the "evaluation" step were traced: once each, unless their inputs change."""
+    return dict(self._traces.counts)
 
   def initialize(self) -> list[InitReport]:
     """Loads pretrained weights: what the task's `initialize` loads, then what `task.init` and `init_backbone` name.

@@ -9,7 +9,7 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
-from official_trainer.batch_run import InOne, InParts
+from official_trainer.batch_run import InOne, InParts, ReplicaStep
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.anchor import Anchor
 from official_trainer.data.padding import Batch
@@ -24,8 +24,11 @@ from official_trainer.optim.guard import NoGuard, UpdateGuard
 from official_trainer.optim.scheduled import Schedules
 from official_trainer.optim.updates import NoUpdates, Updates
 from official_trainer.random_state import StepKeyedRandom, look_for_unsaved_randomness
+from official_trainer.retraces import Traces
 from official_trainer.state import TrainState
 from official_trainer.step_loss import LoopLoss, add_loss, mask_argument
+
+TRAINING = "training"
 
 
 class Training(orbit.StandardTrainer):
@@ -42,6 +45,7 @@ class Training(orbit.StandardTrainer):
   _schedules: Schedules
   _skipped: SkippedBatches
   _train_loss: tf_keras.metrics.Metric
+  _traces: Traces
 
   @property
   def train_loss(self) -> tf_keras.metrics.Metric:
@@ -103,7 +107,13 @@ class Training(orbit.StandardTrainer):
     """Does `num_steps` updates and returns what `train_loop_end` returns."""
     logs = super().train(num_steps)
     self._next_input_step = self._state.step
+    self._traces.settle(TRAINING)
     return logs
+
+  @property
+  def train_iterator(self) -> Any:
+    """What inner loops read their batches from; None before the first."""
+    return self._train_iter
 
   @property
   def loop_loss(self) -> float | None:
@@ -125,11 +135,12 @@ class Training(orbit.StandardTrainer):
   def train_step(self, iterator: Any) -> None:
     """Does one update. Runs in cross-replica context, traced."""
     inputs = self.data_wait.timed(lambda: self.next_train_inputs(iterator))
+    self._traces.note(TRAINING, inputs)
     batch = self._train_input.to_replicas(inputs)
     with self._train_input.awaited(inputs):
       self._schedules.assign(self.global_step)
     with self._guard.across_replicas():
-      self._batch_run.run(batch, self._begin_replica_step, self._replica_train_step, self._end_replica_step)
+      self._batch_run.run(batch, self.replica_step)
       with self._train_input.awaited(inputs):
         self.global_step.assign_add(1)
         average_statistics(self.strategy, self._statistics)
@@ -146,12 +157,17 @@ class Training(orbit.StandardTrainer):
     logs.update(self._schedules.values())
     return logs
 
+  @property
+  def replica_step(self) -> ReplicaStep:
+    """What a replica does for one update."""
+    return ReplicaStep(self._begin_replica_step, self._do_part, self._end_replica_step)
+
   def _begin_replica_step(self, batch: Batch) -> list[tf.Tensor]:
     with self._train_input.awaited(batch):
       self._random.assign(self.global_step)
       return self._guard.keep(self._accumulators)
 
-  def _replica_train_step(self, batch: Batch) -> None:
+  def _do_part(self, batch: Batch) -> None:
     with self._train_input.awaited(batch):
       logs = self._task_train_step(
         batch.inputs, model=self.model, optimizer=self.optimizer, metrics=self.train_metrics, **mask_argument(batch)

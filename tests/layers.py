@@ -23,7 +23,7 @@ LAYERS = {
   "state": 2, "initialisation": 2, "history": 2, "task": 2, "multitask": 2, "run_record": 2, "crash": 2,
   "execution": 3, "closures": 3, "closure_size": 3, "worker_feed": 3,
   "loop": 3, "batch_run": 3, "trainer": 3, "training": 3, "evaluation": 3, "requirements": 3, "feed": 3, "step_loss": 3,
-  "access": 3, "evaluation_sets": 3, "actions": 3, "export": 3, "inspect": 3,
+  "access": 3, "retraces": 3, "evaluation_sets": 3, "actions": 3, "export": 3, "inspect": 3,
   "runner": 4, "run": 4, "benchmark": 4, "compat": 4, "testing": 4,
   "train": 5, "launcher": 5, "experiments": 5,
 }  # fmt: skip
@@ -32,7 +32,7 @@ LAYERS = {
 FILES = (
   "registry", "errors", "checkout", "cadence", "atomic", "user_code", "random_state", "state", "history", "task",
   "multitask", "run_record", "crash", "loop", "batch_run", "trainer", "training", "evaluation", "feed", "runner",
-  "stop", "signals", "notices", "evaluation_sets", "initialisation", "access", "runners",
+  "stop", "signals", "notices", "evaluation_sets", "initialisation", "access", "runners", "retraces",
   "requirements", "step_loss", "execution", "closures", "closure_size", "worker_feed", "benchmark", "launcher", "train",
 )  # fmt: skip
 

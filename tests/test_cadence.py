@@ -97,3 +97,10 @@ def test_a_first_loop_of_its_own_length_reports_and_leaves_the_grid_as_it_is():
   asked = dataclasses.replace(cadence, evaluates_first_loop=True)
   assert [step for step in stops(asked) if asked.evaluates(step)] == [1, 4, 8, 12]
   assert not dataclasses.replace(asked, validation_interval=None).evaluates(1)
+
+
+def test_further_steps_are_stops_as_well_and_move_none_of_the_others():
+  cadence = Cadence(train_steps=12, steps_per_loop=4, checkpoint_interval=100)
+  assert cadence.next_stop(0, (3, 20)) == 3
+  assert cadence.next_stop(3, (3, 20)) == 4
+  assert cadence.next_stop(10, (20,)) == 12

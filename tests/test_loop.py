@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import itertools
 
@@ -22,13 +23,14 @@ class Log(list):
     self.append((event.mode, event.step, event.reports, event.saves))
 
 
-def loop_of(trainer, log, **cadence):
+def loop_of(trainer, log, *, parts=None, **cadence):
   intervals = {"train_steps": 8, "steps_per_loop": 2, "checkpoint_interval": 4, **cadence}
   history = RecordHistory(trainer.state, dict)
   return Loop(
     trainer=trainer,
     cadence=Cadence(**intervals),
     actions=Actions(after_loop=(history, log), after_eval=(history, log)),
+    **(parts or {}),
   )
 
 
@@ -49,10 +51,10 @@ class Spy(small_tasks.Trainer):
     return {"accuracy": 0.5}
 
 
-def spied(**cadence):
+def spied(**kwargs):
   trainer = small_tasks.build_trainer(trainer_class=Spy)
   log = Log()
-  return trainer, log, loop_of(trainer, log, **cadence)
+  return trainer, log, loop_of(trainer, log, **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,23 @@ def test_inner_loops_end_where_something_is_due():
   assert [(step, reports, saves) for _, step, reports, saves in log] == [
     (4, False, True), (5, True, False), (7, False, True), (8, False, True), (10, True, False), (12, True, True),
   ]  # fmt: skip
+
+
+def test_loops_also_end_where_somebody_looks_and_each_is_inside_of_what_is_around_it():
+  entered = []
+
+  @contextlib.contextmanager
+  def around_loop(step):
+    entered.append(step)
+    yield
+    entered.append("left")
+
+  parts = {"further_stops": lambda step: (step + 3,), "around_loop": around_loop}
+  trainer, log, loop = spied(steps_per_loop=4, parts=parts)
+  loop.train(8)
+  assert trainer.calls == [3, 1, 3, 1]
+  assert entered == [0, "left", 3, "left", 4, "left", 7, "left"]
+  assert [(step, reports) for _, step, reports, _ in log] == [(3, False), (4, True), (7, False), (8, True)]
 
 
 def test_the_grid_is_absolute_after_a_restart():

@@ -6,6 +6,7 @@ from typing import Any
 
 from official_trainer.config import assembly, checks_evaluation, hints, steps
 from official_trainer.config.checks_initialisation import initialisation_problems
+from official_trainer.config.checks_inspection import inspection
 from official_trainer.config.checks_updates import update_problems
 from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.config.fields import OneOf
@@ -59,6 +60,7 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     _first_loop,
     _classes,
     _best_checkpoints,
+    inspection,
     _devices,
     _cluster,
     _data,

@@ -11,6 +11,7 @@ from official_trainer.config.comparison import Comparison
 from official_trainer.config.comparison import comparison as comparison
 from official_trainer.config.durations import EvaluationSteps, PositiveSteps, Steps, TrainSteps
 from official_trainer.config.fields import AboveZero, Count, NonNegative, Positive, Share, setting
+from official_trainer.inspect.config import GraphDump, ProfileConfig
 from official_trainer.optim.config import BatchNormConfig, OptimizationConfig, ScheduleConfig
 
 
@@ -158,3 +159,15 @@ class TrainerConfig:
     "parameters and of updates: of all together, or of each group as well.",
   )
   exact_resume: bool = setting(False, "Whether what cannot be resumed bit for bit is refused instead of warned about.")
+  inspect_model: bool = setting(
+    False,
+    "Whether the floating point operations of the forward pass and of a step, and the memory that a step takes, are "
+    "estimated and logged once, after the first inner loop of a new run. Traces forward pass and step once more.",
+  )
+  dump_graphs: GraphDump = setting(
+    "none",
+    "What is written to `model_dir/graphs` at each start, after its first inner loop (step 1 in a new run), of the "
+    "forward pass and of the update. text: the programs as XLA reads them and as it compiles them, or TensorFlow's "
+    "graphs where XLA cannot compile them. all: drawings of the compiled programs as well, which are large.",
+  )
+  profile: ProfileConfig = setting(text="Recording of some steps for TensorBoard's profiler.", factory=ProfileConfig)

@@ -82,6 +82,27 @@ def walk(graph: tf.Graph) -> Iterator[Node]:
   yield from _walk(Scope(graph), frozenset())
 
 
+def running(graph: tf.Graph) -> Sequence[tf.Operation]:
+  """Returns the operations that the graph's results or effects need, in the order in which they were made."""
+  waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
+  reached: set[tf.Operation] = set()
+  while waiting:
+    op = waiting.pop()
+    if op in reached:
+      continue
+    reached.add(op)
+    waiting += op.control_inputs
+    if op.type not in _DROPPED:
+      waiting += [tensor.op for tensor in op.inputs]
+  return [op for op in graph.get_operations() if op in reached]
+
+
+def called_graphs(graph: tf.Graph, op: tf.Operation) -> Sequence[tf.Graph]:
+  """Returns the graphs of the functions that an operation of `graph` runs: branches, parts of loops, calls."""
+  graphs = (_function_graph(graph, op, role) for role in _function_names(op))
+  return [inner for inner in graphs if inner is not None]
+
+
 def is_fixed(tensor: tf.Tensor, scope: Scope) -> bool:
   """Whether a compiler knows a tensor's value when it knows all shapes: constants, shapes, and what is made of them."""
   return _is_fixed(tensor, scope, 0)
@@ -99,27 +120,12 @@ def resolved(tensor: tf.Tensor, scope: Scope) -> tuple[tf.Tensor, Scope]:
 
 
 def _walk(scope: Scope, above: frozenset[int]) -> Iterator[Node]:
-  for op in _running(scope.graph):
+  for op in running(scope.graph):
     yield Node(op, scope)
     for role in _function_names(op):
       inner = _function_graph(scope.graph, op, role)
       if inner is not None and id(inner) not in above:
         yield from _walk(Scope(inner, op, scope, role), above | {id(inner)})
-
-
-def _running(graph: tf.Graph) -> Sequence[tf.Operation]:
-  """Returns the operations that the graph's results or effects need, in the order in which they were made."""
-  waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
-  reached: set[tf.Operation] = set()
-  while waiting:
-    op = waiting.pop()
-    if op in reached:
-      continue
-    reached.add(op)
-    waiting += op.control_inputs
-    if op.type not in _DROPPED:
-      waiting += [tensor.op for tensor in op.inputs]
-  return [op for op in graph.get_operations() if op in reached]
 
 
 def _function_names(op: tf.Operation) -> dict[str, str]:

@@ -41,6 +41,10 @@ class Border(abc.ABC):
     """
 
   @abc.abstractmethod
+  def own_decay(self, variable: tf.Variable) -> float | None:
+    """Returns the weight decay that the optimizer's own settings give a variable; None where it has none."""
+
+  @abc.abstractmethod
   def build(self, variables: list[tf.Variable]) -> None:
     """Makes the optimizer's variables, in a fixed order."""
 
@@ -67,6 +71,10 @@ class NewBorder(Border):
     if rate is not None:
       self._subtract(variable, rate)
     return update()
+
+  def own_decay(self, variable: tf.Variable) -> float | None:
+    rate = self.optimizer.weight_decay
+    return rate if rate and self.optimizer._use_weight_decay(variable) else None  # noqa: SLF001
 
   def build(self, variables: list[tf.Variable]) -> None:
     self.optimizer.build(variables)
@@ -110,8 +118,8 @@ class LegacyBorder(Border):
     return list(self.optimizer._aggregate_gradients(grads_and_vars))  # noqa: SLF001
 
   def decayed(self, variable: tf.Variable, rate: Any, update: Callable[[], Any], own: tf.Variable | None = None) -> Any:
-    switch = next((name for name in self._SWITCHES if hasattr(self.optimizer, name)), None)
-    if rate is None and own is not None and self._decays(variable, switch):
+    switch = self._switch
+    if rate is None and own is not None and self._decays(variable):
       rate = own
     if rate is None:
       return update()
@@ -126,12 +134,24 @@ class LegacyBorder(Border):
     with _attribute(self.optimizer, switch, lambda name: not is_off), self._rate(rate):
       return update()
 
+  def own_decay(self, variable: tf.Variable) -> float | None:
+    switch = self._switch
+    if switch is None or not getattr(self.optimizer, switch)(variable.name):
+      return None
+    return float(getattr(self.optimizer, self._RATE)) or None
+
   def build(self, variables: list[tf.Variable]) -> None:
     self.optimizer.iterations  # noqa: B018  # The property creates the variable.
     self.optimizer._create_all_weights(variables)  # noqa: SLF001  # The only way to make slots early.
 
-  def _decays(self, variable: tf.Variable, switch: str | None) -> bool:
+  @property
+  def _switch(self) -> str | None:
+    """The name of the method that says which variables are decayed; None in an optimizer that decays none."""
+    return next((name for name in self._SWITCHES if hasattr(self.optimizer, name)), None)
+
+  def _decays(self, variable: tf.Variable) -> bool:
     """Whether the optimizer's rules say that a variable is decayed, were its rate not 0."""
+    switch = self._switch
     if switch is None:
       return True
     with _attribute(self.optimizer, self._RATE, 1.0):

@@ -21,6 +21,7 @@ import tf_keras
 from official_trainer.optim.borders import Border, border_of, key_of
 from official_trainer.optim.build import applied_learning_rate
 from official_trainer.optim.config import DEFAULT_GROUP
+from official_trainer.optim.group_columns import GroupColumns
 from official_trainer.optim.norms import NoNorms, Norms
 from official_trainer.optim.param_groups import Membership
 from official_trainer.optim.transforms import GradientTransform
@@ -41,6 +42,11 @@ class NoUpdates:
     """Makes the optimizer's variables. Call under the strategy's scope."""
     if self._optimizer is not None and self._variables:
       border_of(self._optimizer).build(self._variables)
+
+  def columns(self, named: Iterable[tuple[str, tf.Variable]]) -> dict[str, GroupColumns]:
+    """There are no groups."""
+    del named
+    return {}
 
   def learning_rates(self, global_step: tf.Variable) -> dict[str, Any]:
     """Returns what a report says about the learning rate of the last update."""
@@ -120,6 +126,25 @@ class Updates:
       shown = ", ".join(f"{group}: {count}" for group, count in counts.items())
       lines.append(f"variables of each parameter group: {shown}")
     return lines
+
+  def columns(self, named: Iterable[tuple[str, tf.Variable]]) -> dict[str, GroupColumns]:
+    """Returns what the parameter table says of the trainable ones among these variables.
+
+    Args:
+      named: (path, variable).
+    """
+    found = {}
+    for path, variable in named:
+      member = self._members.get(key_of(variable))
+      if member is not None:
+        own = self._border_of(member).own_decay(variable)
+        found[path] = GroupColumns(
+          group=member.group,
+          lr_multiplier=member.lr_multiplier * member.layer_factor,
+          weight_decay=None if member.frozen else own if member.weight_decay is None else member.weight_decay,
+          frozen=member.frozen,
+        )
+    return found
 
   @property
   def groups(self) -> list[str]:

@@ -29,7 +29,9 @@ from official_trainer.distribute.scratch import is_kept
 from official_trainer.errors import ConfigError, NotWritten, Problem, TrainingDiverged
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
+from official_trainer.optim.variable_paths import variable_paths
 from official_trainer.run.crash_reports import CrashReports
+from official_trainer.run.inspection import Inspection
 from official_trainer.run.result import RunResult
 from official_trainer.run.rollback import RollBackToCheckpoint
 from official_trainer.run.start import Start
@@ -161,6 +163,16 @@ class Session:
       phases=self._phases,
       restored=self._open_writer,
     )
+    self._inspection = Inspection(
+      trainer,
+      options,
+      model_dir,
+      writer=writer,
+      phases=self._phases,
+      note=console.note,
+      warn=console.warn,
+      group_columns=lambda: trainer.updates.columns(variable_paths(trainer.model)),
+    )
     # Where divergence is let pass, it is still not saved.
     unchecked = options.recovery_max_trials < 0
     together: Any = {"train_steps": options.train_steps, "from_chief": self._peers.from_chief}
@@ -185,6 +197,8 @@ class Session:
       phases=self._phases,
       waited=self._ledger.waited,
       stop=stop,
+      further_stops=self._inspection.stops,
+      around_loop=self._inspection.profile.recorded,
     )
 
   @property
@@ -251,12 +265,15 @@ class Session:
     history = RecordHistory(self._state, self._read_window)
     write = WriteReport(self._writer)
     trains = self._mode in TRAINING_MODES
+    profile = self._inspection.profile
     return Actions(
       after_loop=(
+        *([profile] if trains else []),  # before anything else: what other actions do is not asked for
         *([recover] if options.recovery_max_trials >= 0 else []),  # a diverged loop must not be saved or reported
         history,  # into the state, so that the checkpoint of a step holds the row of that step
         *([self._time_limit, self._saver] if trains else []),  # before writing: state matters more than curves
         write,
+        *(self._inspection.after_loop if trains else ()),  # after the state is safe: a compiler may end the process
         *([self._note_time] if trains else []),  # last: it is worth the least
         *train_actions,
       ),
@@ -268,14 +285,15 @@ class Session:
         *eval_actions,
       ),
       on_finish=(self._note_finish, self._stop_saver.save_what_is_new),
-      on_stop=(self._stop_saver.save_what_is_new, self._write_time) if trains else (),
+      on_stop=(self._stop_saver.save_what_is_new, profile.end, self._write_time) if trains else (),
       at_end=(
+        profile.end,
         self._wait_for_save,
         *at_end,
         *([self._plot] if trains and options.write_summaries else []),
         *([self._write_time] if trains else []),
       ),
-      on_error=(lambda: self._unless_refused(self._writer.flush),),
+      on_error=(profile.end, lambda: self._unless_refused(self._writer.flush)),
     )
 
   def _build_saver(self, *, checks_finite: bool) -> SaveCheckpoint | SaveNothing:
@@ -315,6 +333,7 @@ class Session:
       self._saver.save()
       for tag, markdown in self._texts.items():
         self._writer.text(state.step, tag, markdown)
+    self._inspection.begin(is_fresh=fresh)
     self._console.start(state.step, options.train_steps)
     self._end_early.decide()
     self._time_limit.decide()
