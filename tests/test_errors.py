@@ -64,6 +64,7 @@ def test_every_error_has_its_exit_code(error, code):
     errors.TrainingDiverged(7, "loss is nan"),
     errors.TrainingDiverged(7, "loss is nan", start=4, window=(6, 9), tried=["once"]),
     errors.Preempted(7, "SIGTERM"),
+    errors.Preempted(7, "SIGTERM", errors.ERROR, is_saved=False),
     errors.NotWritten("run.json", "full"),
   ],
 )

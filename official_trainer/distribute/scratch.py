@@ -40,11 +40,11 @@ def written_folder(model_dir: str, peers: Peers) -> Iterator[str]:
   """
   if not model_dir:
     folder = f"{_IN_MEMORY}{next(_numbers)}"
+    tf.io.gfile.makedirs(folder)  # Without it, what is written there could not be removed as a folder.
     try:
       yield folder
     finally:
-      if tf.io.gfile.isdir(folder):
-        tf.io.gfile.rmtree(folder)
+      tf.io.gfile.rmtree(folder)
     return
   if peers.is_chief:
     yield model_dir

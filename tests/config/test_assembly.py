@@ -237,3 +237,62 @@ def test_yaml_gives_groups_by_name_back():
   config = Named(items={"a": Item(size=2), "b": Item()})
   assert from_yaml(Named, to_yaml(config)) == config
   assert from_yaml(Named, to_yaml(Named())) == Named()
+# ---- A value in place of a choice ------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Line:
+  length: Positive = 1
+  start: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Warmup(OneOf):
+  shorthand = ("line", "length")
+
+  line: Line = setting(text="A line.", factory=Line)
+  curve: Line = setting(text="A curve.", factory=Line)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+  warmup: Warmup = setting(text="A warm-up.", factory=Warmup)
+
+
+def assembled(*layers):
+  work = Assembly.of(Schedule(), DEFAULT)
+  for number, layer in enumerate(layers):
+    work.apply(layer, lambda path, number=number: Origin(f"layer {number}, {path}"))
+  return work, work.finish()
+
+
+def test_a_value_alone_chooses_the_kind_that_it_is_short_for_and_has_its_own_origin():
+  work, config = assembled({"warmup": {"type": "curve", "line": {"start": 0.5}}}, {"warmup": "7"})
+  assert config.warmup == Warmup(type="line", line=Line(length=7, start=0.5))
+  assert work.problems == []
+  origins = {key: str(work.origin(f"warmup.{key}")) for key in ("type", "line.length", "line.start")}
+  assert origins == {
+    "type": "layer 1, warmup",
+    "line.length": "layer 1, warmup",
+    "line.start": "layer 0, warmup.line.start",
+  }
+
+
+@pytest.mark.parametrize(
+  ("value", "text"),
+  [
+    ("long", "must be a group of settings (type, line, curve), or line.length alone, got 'long'."),
+    (0, "must be a group of settings (type, line, curve), or line.length alone, got 0."),
+    (None, "must be a group of settings (type, line, curve), or line.length alone, got null."),
+    ("curve", "is a choice with settings. Write 'warmup.type=curve'."),
+  ],
+)
+def test_a_value_that_is_short_for_nothing_is_refused(value, text):
+  work, _ = assembled({"warmup": value})
+  assert [(problem.path, problem.message) for problem in work.problems] == [("warmup", text)]
+
+
+def test_a_choice_without_a_short_form_takes_no_value():
+  work = Assembly.of(Config(), DEFAULT)
+  work.apply({"optimizer": 3}, lambda path: DEFAULT)
+  assert work.problems[0].message == "must be a group of settings (type, adam), got 3."

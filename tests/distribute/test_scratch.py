@@ -1,8 +1,9 @@
 import os
 
 import pytest
+import tensorflow as tf
 
-from official_trainer.distribute.scratch import written_folder
+from official_trainer.distribute.scratch import is_kept, written_folder
 
 
 class Process:
@@ -32,3 +33,19 @@ def test_what_a_kill_has_left_is_removed_by_the_next_start(tmp_path):
   with written_folder(str(tmp_path), Process(1)) as again:
     assert again == folder
     assert os.listdir(again) == []
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_run_without_a_folder_writes_to_the_memory_of_each_process_until_its_end(index):
+  with (
+    pytest.raises(KeyError),
+    written_folder("", Process(index)) as folder,
+    written_folder("", Process(index)) as other,
+  ):
+    assert folder != other
+    assert folder.startswith("ram://") and not is_kept(folder)
+    with tf.io.gfile.GFile(f"{folder}/run.json", "w") as file:
+      file.write("{}")
+    raise KeyError
+  assert not tf.io.gfile.exists(f"{folder}/run.json")
+  assert is_kept("runs/a") and is_kept("ram://runs/a")
