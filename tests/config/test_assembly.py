@@ -237,6 +237,8 @@ def test_yaml_gives_groups_by_name_back():
   config = Named(items={"a": Item(size=2), "b": Item()})
   assert from_yaml(Named, to_yaml(config)) == config
   assert from_yaml(Named, to_yaml(Named())) == Named()
+
+
 # ---- A value in place of a choice ------------------------------------------------------------------------------------
 
 

@@ -142,7 +142,7 @@ FAULTS = (
   Fault(50, CHECKPOINT, "The same dropout masks come again after a restart",
         "Random draws go on as in the uninterrupted run."),
   Fault(51, DATA, "Accumulated gradients are not those of the large batch",
-        "They are, to rounding.", "gradient accumulation"),
+        "They are, to rounding."),
   Fault(52, DETECTION, "Images without objects break the box loss",
         "Box terms are 0, and everything is finite.", _DETECTION),
   Fault(53, DETECTION, "The detection example does not start",

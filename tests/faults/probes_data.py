@@ -131,3 +131,15 @@ def another_batch_size_loses_the_place_in_the_data(stack: Stack, folder: Path) -
   changed = ["trainer.train_steps", "task.train_data.global_batch_size"]
   resumed = stack.run(folder, Job(mode="train", batch_size=4, allowed_changes=changed))
   check(resumed.trained[0] == [8, 9, 10, 11], f"after 4 batches of 2 the next batch is {resumed.trained[0]}")
+
+
+@probe(51)
+def accumulated_gradients_are_not_those_of_the_large_batch(stack: Stack, folder: Path) -> None:
+  stack.require_setting("trainer.gradient_accumulation_steps", "gradient accumulation")
+  # A batch of three in two parts: one of two examples, and one of one and a padding row.
+  job = Job(mode="train", config={"trainer.train_steps": 2}, num_examples=6, batch_size=3)
+  whole = stack.run(folder / "whole", job)
+  parts = stack.run(folder / "parts", job.but(config={**job.config, "trainer.gradient_accumulation_steps": 2}))
+  near = all(np.allclose(a, b, rtol=0, atol=1e-6) for a, b in zip(whole.weights, parts.weights, strict=True))
+  check(near, f"in two parts the weights become {parts.weights[0].ravel()}, at once {whole.weights[0].ravel()}")
+  check(parts.updates == whole.updates, f"in two parts {parts.updates} updates are counted, at once {whole.updates}")
