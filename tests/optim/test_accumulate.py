@@ -39,12 +39,12 @@ def assert_same_training(one, other):
   assert logs == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("num_replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_four_parts_are_the_whole_batch_after_twenty_updates(num_replicas):
   assert_same_training(trained(4, num_replicas=num_replicas), trained(1))
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("num_replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_parts_with_an_uneven_number_of_examples_count_by_their_examples(num_replicas):
   # 7 examples in 4 parts on each replica: some hold fewer than others, some none.
   assert_same_training(trained(4, num_replicas=num_replicas, batch_size=7), trained(1, batch_size=7))
@@ -65,7 +65,7 @@ def test_an_update_of_several_parts_is_one_update_everywhere():
     np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("num_replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_clipping_sees_the_gradient_of_the_whole_batch(num_replicas):
   clip = GradientTransformConfig(type="clip_by_global_norm")
   optimization = dataclasses.replace(small_tasks.optimization("sgd", 0.1), gradient_transforms=(clip,))
@@ -73,7 +73,7 @@ def test_clipping_sees_the_gradient_of_the_whole_batch(num_replicas):
   assert_same_training(trained(4, num_replicas=num_replicas, **settings), trained(1, **settings))
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("num_replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_part_that_is_not_finite_leaves_the_whole_update_out(num_replicas):
   def last_loss(poisoned):
     train = small_tasks.rows(24)

@@ -58,7 +58,7 @@ def test_t17_the_rate_is_cut_at_the_expected_evaluation_and_nothing_is_traced_ag
   assert len(traces) == 1
 
 
-@pytest.mark.parametrize("killed_at", [1, 3, 4, 5])
+@pytest.mark.parametrize("killed_at", [5, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 3, 4))])
 def test_t17_killed_and_resumed_the_trace_of_the_rate_is_the_same(tmp_path, killed_at):
   settings = {
     "train_steps": 6, "steps_per_loop": 1, "checkpoint_interval": 3, "validation_interval": 2,
@@ -114,7 +114,7 @@ def test_t18_the_optimizers_own_numbers_move(kind):
   assert small_tasks.bits(moved)["model"] != small_tasks.bits(fixed)["model"]
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("num_replicas", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_t19_the_rate_of_dropout_follows_its_schedule(num_replicas):
   def layers():
     return [tf_keras.layers.Dropout(0.5, name="drop"), tf_keras.layers.Dense(1, name="head")]
