@@ -13,6 +13,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_trainer.data.arrays import ArraySource
+from official_trainer.data.config import DataConfig
 from official_trainer.errors import ConfigError, Preempted
 from official_trainer.optim.config import EmaConfig
 from official_trainer.random_state import seed_everything
@@ -241,6 +242,37 @@ def test_an_evaluation_counts_each_example_once_and_gathers_in_order():
   assert evaluate(trainer) == logs
   assert evaluate(trainer, 2)["seen"] == 12
   assert evaluate(trainer, 100)["seen"] == 20
+
+
+class Splits(Gathering):
+  """`tfds_split` says how many examples there are."""
+
+  def build_source(self, params):
+    size = int(params.tfds_split or tiny.NUM_EXAMPLES)
+    return ArraySource(tuple(part[:size] for part in tiny.examples()))
+
+
+def test_named_sets_are_evaluated_by_the_workers_too():
+  sets = {
+    "few": DataConfig(tfds_split="7", global_batch_size=6),
+    "one": DataConfig(tfds_split="1", global_batch_size=6),
+  }
+  trainer = trainer_of(Splits, task={"evaluation_sets": sets})
+  with trainer.strategy.scope():
+    logs, again = (trainer.evaluate(tf.constant(-1)) for _ in range(2))
+  assert [logs["seen"], logs["few"]["seen"], logs["one"]["seen"]] == [20, 7, 1]
+  for size, name in ((7, "few"), (1, "one")):
+    outputs = trainer.model(tiny.examples()[0][:size]).numpy()
+    accuracy = np.mean(outputs.argmax(1) == tiny.examples()[1][:size])
+    assert float(logs[name]["accuracy"]) == pytest.approx(accuracy)
+    assert float(again[name]["accuracy"]) == float(logs[name]["accuracy"])
+
+
+def test_an_evaluation_that_goes_on_is_refused():
+  with pytest.raises(
+    ConfigError, match="trainer.recreate_iterator_for_each_eval: must be true under parameter servers"
+  ):
+    trainer_of(recreate_iterator_for_each_eval=False, validation_steps=1)
 
 
 def test_an_evaluation_by_this_process_is_exact_as_well():
