@@ -32,6 +32,7 @@ class Evaluation(orbit.StandardEvaluator):
   _options: TrainerConfig
   _peers: Peers
   _validation_loss: tf_keras.metrics.Metric
+  _validation_input: Feed | None = None  # Until it is made.
   eval_batches: tf.Variable
 
   @property
@@ -41,6 +42,13 @@ class Evaluation(orbit.StandardEvaluator):
   @property
   def validation_metrics(self) -> list[tf_keras.metrics.Metric]:
     return self._validation_metrics
+
+  def validation_batches(self) -> Any:
+    """Returns the validation data from their beginning, for a look at them beside the evaluations.
+
+    Also of a trainer that does not evaluate, for which they are made now.
+    """
+    return (self._validation_input or self._task_feed()).dataset(0)
 
   def evaluate(self, num_steps: tf.Tensor) -> Mapping[str, Any] | None:
     """Evaluates `num_steps` batches, all of them when -1, with the averaged weights where there are any.
@@ -128,13 +136,7 @@ class Evaluation(orbit.StandardEvaluator):
   def _init_evaluation(self, dataset: Any) -> None:
     self._is_rehearsal = False
     supplied = None if dataset is None else SuppliedFeed(dataset)
-    self._validation_input: Feed = supplied or self._execution.validation_feed(
-      self.task,
-      self.config.task.validation_data,
-      model=self.model,
-      seed=self._seed,
-      distribute=self.distribute_dataset,
-    )
+    self._validation_input = supplied or self._task_feed()
     evaluated = self._validation_input.dataset(0)
     require_enough(self._validation_input.num_batches, self._options.validation_steps)
     with self._execution.eval_sums():
@@ -148,4 +150,13 @@ class Evaluation(orbit.StandardEvaluator):
         use_tf_function=self._options.eval_tf_function,
         use_tf_while_loop=self._execution.evaluates_in_graph,
       ),
+    )
+
+  def _task_feed(self) -> Feed:
+    return self._execution.validation_feed(
+      self.task,
+      self.config.task.validation_data,
+      model=self.model,
+      seed=self._seed,
+      distribute=self.distribute_dataset,
     )

@@ -12,13 +12,12 @@ from typing import Any, NoReturn
 import tensorflow as tf
 import tf_keras
 
-from official_trainer import registry
 from official_trainer.atomic import write_text
 from official_trainer.checkpoint.best import BestCheckpoints, best_metric_names, build_best_checkpoints
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config import checks, drift, gin_bindings
-from official_trainer.config.checks import CHECK_TPU, EVALUATING_MODES, REPLAY, TRAINING_MODES, UPDATING_MODES
+from official_trainer.config.checks import CHECK_TPU, EVALUATING_MODES, EXPORT, REPLAY, TRAINING_MODES, UPDATING_MODES
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import CrashBundle, newest_bundle
 from official_trainer.data.service_address import require_service
@@ -31,14 +30,17 @@ from official_trainer.distribute.scratch import written_folder
 from official_trainer.distribute.server import serve
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost, Preempted, Problem
+from official_trainer.export.exporter import Exported
 from official_trainer.inspect.tpu_check import TpuReport, check_tpu
 from official_trainer.notices import NOTICES, stop_on_notice
 from official_trainer.random_state import draw_seed, seed_everything
 from official_trainer.run import lengths
 from official_trainer.run.data_size import DataSize
+from official_trainer.run.export import export_checkpoint
 from official_trainer.run.replay import Replay, StepReport
 from official_trainer.run.result import RunResult
 from official_trainer.run.session import Session
+from official_trainer.run.task_class import require_keras_model, resolve_task_class
 from official_trainer.run_record import RunRecord, load_record, settled_seed
 from official_trainer.signals import stop_on_signals
 from official_trainer.stop import StopRequest
@@ -119,6 +121,8 @@ class Runner:
       raise ConfigError.of("--mode", "replay computes a single step: call `replay` instead of `run`.")
     if self._mode == CHECK_TPU:
       raise ConfigError.of("--mode", "check_tpu runs no step: call `check_tpu` instead of `run`.")
+    if self._mode == EXPORT:
+      raise ConfigError.of("--mode", "export runs no step: call `export` instead of `run`.")
     runtime = self._loaded.config.runtime
     cluster = find_cluster(runtime)
     role = Role.TRAINER if cluster is None else cluster.role(runtime.distribution_strategy)
@@ -206,6 +210,28 @@ class Runner:
     self._settle_process(seed)
     self._resolve(DataSize(self.build_task, config.task, seed, peers=None, recorded=None), seed)
     return check_tpu(lambda: self.build_trainer(self.build_task()))
+
+  def export(self) -> Exported:
+    """Exports a checkpoint of the folder's run, in this process alone and on one device, whatever it was trained on.
+
+    Raises:
+      ConfigError: if there is no such checkpoint, or it cannot be exported as configured.
+      ExportRefused: if the export does not do what the model in memory does; nothing is left of it.
+    """
+    self._loaded = self._loaded.with_value("runtime.distribution_strategy", "one_device", origin="--mode=export")
+    with self._prepared(None) as (strategy, _), strategy.scope():
+      trainer = self.build_trainer(self.build_task())
+      return export_checkpoint(
+        trainer,
+        self._config.trainer,
+        self._model_dir,
+        checkpoint=self._checkpoint,
+        batches=trainer.validation_batches,
+        console=self._console,
+        experiment=self._loaded.name,
+        facts=manifest_facts(self._seed, strategy),
+        may_differ=self._may_differ,
+      )
 
   def _crash(self, step: int | None) -> CrashBundle | None:
     """Returns the newest crash bundle. One that cannot be read is no obstacle where a step is given."""
@@ -295,6 +321,7 @@ class Runner:
       stop=self._stop,
       ledger=self._ledger,
       hang_secs=config.runtime.hang_secs,
+      experiment=self._loaded.name,
     )
     return session.run()
 
@@ -353,7 +380,7 @@ class Runner:
       stop=self._stop,
       data_wait=self._data_wait,
     )
-    if self._mode not in ("eval", REPLAY, CHECK_TPU):
+    if self._mode not in ("eval", EXPORT, REPLAY, CHECK_TPU):
       # A continuous evaluation is another process than the training: its records are those on disk.
       records = trainer.state.host.best if trains else None
       self._best = build_best_checkpoints(config.trainer, self._written_dir, records)
@@ -427,37 +454,6 @@ def manifest_facts(seed: int, strategy: tf.distribute.Strategy) -> dict[str, Any
       "tf_keras": tf_keras.__version__,
     },
   }
-
-
-def resolve_task_class(name: str) -> type[Task]:
-  """Imports "module:Class".
-
-  Raises:
-    ConfigError: if there is no such class.
-  """
-  module_name, _, class_name = name.partition(":")
-  if not module_name or not class_name:
-    raise ConfigError.of("task.task_class", f"must be 'module:Class', got {name!r}.")
-  try:
-    registry.import_modules([module_name])
-    return getattr(sys.modules[module_name], class_name)
-  except AttributeError as error:
-    raise ConfigError.of("task.task_class", f"{name!r} cannot be imported: {error}") from error
-
-
-def require_keras_model(model: Any, task: Task) -> tf_keras.Model:
-  """Returns the model, if it is one that this stack can train.
-
-  Raises:
-    ConfigError: if it is a Keras 3 model, or no model at all.
-  """
-  if isinstance(model, tf.Module):
-    return model
-  kind = f"{type(model).__module__}.{type(model).__qualname__}"
-  hint = " That is Keras 3; build it with `import tf_keras`." if kind.startswith("keras.") else ""
-  raise ConfigError.of(
-    "task.task_class", f"{type(task).__name__}.build_model() must return a tf_keras.Model, got {kind}.{hint}"
-  )
 
 
 def _as_code(text: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from official_trainer.config import assembly, hints, steps
+from official_trainer.config.checks_export import best_export_problems, export_problems, writer_problems
 from official_trainer.config.checks_updates import update_problems
 from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.config.fields import OneOf
@@ -15,7 +16,8 @@ CHECK_TPU = "check_tpu"
 EVALUATING_MODES = ("eval", "train_and_eval", "train_and_post_eval", "continuous_eval", CHECK_TPU)
 RUN_MODES = ("train", "eval", "train_and_eval", "train_and_post_eval", "continuous_eval")
 REPLAY = "replay"
-MODES = (*RUN_MODES, REPLAY, CHECK_TPU)
+EXPORT = "export"
+MODES = (*RUN_MODES, EXPORT, REPLAY, CHECK_TPU)
 UPDATING_MODES = (*TRAINING_MODES, REPLAY, CHECK_TPU)
 """Those that do updates, and so need an optimizer and the seed of the run."""
 
@@ -55,6 +57,8 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     _loops,
     _never,
     _best_checkpoints,
+    export_problems,
+    writer_problems,
     _devices,
     _cluster,
     _data,
@@ -278,6 +282,8 @@ def _mode(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
     yield Problem("--mode", f"must be one of {', '.join(MODES)}, got '{mode}'.")
   if mode == CHECK_TPU and config.runtime.run_eagerly:
     yield Problem("runtime.run_eagerly", "must be off to check for a TPU, which runs compiled steps only.")
+  if mode in TRAINING_MODES and mode in EVALUATING_MODES:
+    yield from best_export_problems(config)
   if mode in UPDATING_MODES:
     for name in ("optimizer", "learning_rate"):
       if getattr(config.trainer.optimizer_config, name).type is None:
@@ -292,7 +298,18 @@ def _mode_steps(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
     yield Problem("trainer.validation_steps", message)
 
 
-_WITHOUT_STEPS = (_kept_names, _choices, _loops, _best_checkpoints, _devices, _cluster, _data, _task)
+_WITHOUT_STEPS = (
+  _kept_names,
+  _choices,
+  _loops,
+  _best_checkpoints,
+  export_problems,
+  writer_problems,
+  _devices,
+  _cluster,
+  _data,
+  _task,
+)
 """Those that compare no numbers of steps, and so need not wait for them."""
 
 

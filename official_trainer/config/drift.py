@@ -32,6 +32,9 @@ FREE = frozenset(
 )
 """Keys that say when something is saved, reported or kept, and which machines do it: weights do not depend on them."""
 
+FREE_GROUPS = ("trainer.export.", "trainer.wandb.", "trainer.writer_arguments", "trainer.writers")
+"""Likewise, for all keys that begin so."""
+
 _MISSING = "(not there)"
 _FLAG = "--allow_config_change"
 
@@ -59,7 +62,9 @@ def problems(before: str, after: str, allowed: Collection[str]) -> list[Problem]
   found = [
     Problem(key, f"was {old} when this run started, now {new}.")
     for key, (old, new) in changes(before, after).items()
-    if key not in FREE and not any(key == name or key.startswith(f"{name}.") for name in allowed)
+    if key not in FREE
+    and not key.startswith(FREE_GROUPS)
+    and not any(key == name or key.startswith(f"{name}.") for name in allowed)
   ]
   if found:
     keys = ",".join(problem.path for problem in found)

@@ -1,13 +1,15 @@
 """How long, how often and what to keep: the settings of the loop."""
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import annotated_types as limits
 
 from official_trainer.config.durations import EvaluationSteps, PositiveSteps, Steps, TrainSteps
 from official_trainer.config.fields import AboveZero, Count, Positive, Share, setting
+from official_trainer.export.config import ExportConfig
 from official_trainer.optim.config import BatchNormConfig, OptimizationConfig
+from official_trainer.writers.config import WandbConfig
 
 Comparison = Literal["higher", "lower"]
 
@@ -137,3 +139,13 @@ class TrainerConfig:
     "parameters and of updates: of all together, or of each group as well.",
   )
   exact_resume: bool = setting(False, "Whether what cannot be resumed bit for bit is refused instead of warned about.")
+  export: ExportConfig = setting(text="Models that leave the run.", factory=ExportConfig)
+  writers: tuple[str, ...] = setting(
+    (),
+    "Where reports go besides the console, `history.jsonl`, `timings.jsonl` and TensorBoard: `csv`, `wandb`, or names "
+    "of writers of one's own.",
+  )
+  wandb: WandbConfig = setting(text="Settings of the writer `wandb`.", factory=WandbConfig)
+  writer_arguments: dict[str, dict[str, Any]] = setting(
+    text="Keyword arguments of writers of one's own, by name.", factory=dict
+  )

@@ -27,6 +27,7 @@ from official_trainer.errors import ConfigError, NotWritten, Problem, TrainingDi
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
 from official_trainer.run.crash_reports import CrashReports
+from official_trainer.run.export import build_export_best
 from official_trainer.run.result import RunResult
 from official_trainer.run.rollback import RollBackToCheckpoint
 from official_trainer.run.start import Start
@@ -69,6 +70,7 @@ class Session:
     stop: StopRequest | None = None,
     ledger: TimeLedger | None = None,
     hang_secs: float | None = None,
+    experiment: str | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
   ):
@@ -97,6 +99,7 @@ class Session:
       stop: the request to stop that the trainer watches, or None.
       ledger: counts where the time goes; None begins one now.
       hang_secs: `runtime.hang_secs`; None watches for no hang.
+      experiment: its name, recorded in exports.
       sleep: waits between looks for new checkpoints, in seconds.
       clock: returns seconds.
 
@@ -156,6 +159,15 @@ class Session:
       learning_rate_factor=options.recovery_learning_rate_factor,
       phases=self._phases,
       restored=self._open_writer,
+    )
+    self._best_export = build_export_best(
+      trainer,
+      options,
+      model_dir,
+      console=console,
+      experiment=experiment,
+      facts=facts or {},
+      phases=self._phases,
     )
     # Where divergence is let pass, it is still not saved.
     unchecked = options.recovery_max_trials < 0
@@ -237,6 +249,7 @@ class Session:
     history = RecordHistory(self._state, self._read_window)
     write = WriteReport(self._writer)
     trains = self._mode in TRAINING_MODES
+    export = [] if self._best_export is None else [self._best_export[1]]
     return Actions(
       after_loop=(
         *([recover] if options.recovery_max_trials >= 0 else []),  # a diverged loop must not be saved or reported
@@ -246,9 +259,20 @@ class Session:
         *([self._note_time] if trains else []),  # last: it is worth the least
         *train_actions,
       ),
-      after_eval=(history, write, *([self._note_time] if trains else []), *eval_actions),
+      after_eval=(
+        history,
+        write,
+        *export,  # what takes longest: everything else is known by then
+        *([self._note_time] if trains else []),
+        *eval_actions,
+      ),
       on_stop=(self._stop_saver.save_what_is_new, self._write_time) if trains else (),
-      at_end=(self._wait_for_save, *at_end, *((self._plot, self._write_time) if trains else ())),
+      at_end=(
+        self._wait_for_save,
+        *at_end,
+        *(action.finish for action in export),
+        *((self._plot, self._write_time) if trains else ()),
+      ),
       on_error=(lambda: self._unless_refused(self._writer.flush),),
     )
 
@@ -282,6 +306,8 @@ class Session:
       self._start.require_finite()
     if self._mode in EVALUATING_MODES:
       self._require_metrics()
+    if self._best_export is not None:
+      self._best_export[0].rehearse()
     if fresh:
       self._saver.save()
       for tag, markdown in self._texts.items():
