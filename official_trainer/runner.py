@@ -49,6 +49,7 @@ from official_trainer.timing.data_wait import DataWait, NoDataWait, build_data_w
 from official_trainer.timing.ledger import TimeLedger
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
+from official_trainer.writers.chosen import chosen_writers, missing_writers
 from official_trainer.writers.console import Console
 from official_trainer.writers.dispensable import Dispensable
 from official_trainer.writers.jsonl import HistoryWriter, TimingsWriter
@@ -260,6 +261,8 @@ class Runner:
     peers = build_peers(strategy)
     self._settle_seed(peers.from_chief(seed))
     self._settle_process(self._seed)
+    if self._mode in TRAINING_MODES and (problems := missing_writers(self._loaded.config.trainer)):
+      raise ConfigError(problems, self._loaded.name)
     recorded = None if record is None else record.num_examples
     size = DataSize(self.build_task, self._loaded.config.task, self._seed, peers, recorded)
     with strategy.scope():
@@ -316,6 +319,7 @@ class Runner:
       checkpoint=self._checkpoint,
       may_differ=self._may_differ,
       optimizer_changed=self._optimizer_changed,
+      hparams=drift.flat_values(self._loaded.to_yaml()),
       texts={"config": _as_code(self._loaded.to_yaml()), **self._operative_gin()},
       at_end=[] if self._best is None else [self._best.finish],
       stop=self._stop,
@@ -392,7 +396,10 @@ class Runner:
     validation = self._loaded.config.trainer.validation_summary_subdir
     # An evaluation asked for by hand has curves of its own: it must not hide points of the training run.
     validation = "eval" if self._mode == "eval" else validation
-    return WriterGroup([self._console, *file_writers(self._written_dir, self._mode, validation)])
+    # Others than the chief write where nobody reads, and must not report to anybody.
+    is_chief = self._written_dir == self._model_dir
+    asked = chosen_writers(self._config.trainer, self._model_dir) if self._mode in TRAINING_MODES and is_chief else []
+    return WriterGroup([self._console, *file_writers(self._written_dir, self._mode, validation), *asked])
 
   def _operative_gin(self) -> dict[str, str]:
     """Saves the gin bindings that took effect; returns them as a text to show, or nothing if gin was not used."""

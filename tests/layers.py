@@ -31,8 +31,8 @@ LAYERS = {
 # Units that are single files: their own folder is the library's.
 FILES = (
   "registry", "errors", "checkout", "cadence", "atomic", "user_code", "random_state", "serving", "state", "history",
-  "task", "multitask", "run_record", "crash", "loop", "batch_run", "trainer", "training", "evaluation", "feed", "runner",
-  "stop", "signals", "notices",
+  "task", "multitask", "run_record", "crash", "loop", "batch_run", "trainer", "training", "evaluation", "feed",
+  "runner", "stop", "signals", "notices",
   "requirements", "step_loss", "execution", "closures", "closure_size", "worker_feed", "benchmark", "launcher", "train",
 )  # fmt: skip
 

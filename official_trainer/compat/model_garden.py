@@ -21,6 +21,7 @@ from official_trainer.run_record import RunRecord, load_record, settled_seed
 from official_trainer.runner import file_writers, manifest_facts
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
+from official_trainer.writers.chosen import chosen_writers, missing_writers
 from official_trainer.writers.console import Console
 
 OrbitAction = Callable[[Mapping[str, Any]], None]
@@ -145,7 +146,13 @@ class ExperimentRunner:
   def _build_writer(self, console: Console, save_summary: bool) -> Writer:
     if not save_summary:
       return WriterGroup([console])
-    return WriterGroup([console, *file_writers(self._model_dir, self._mode, self._options.validation_summary_subdir)])
+    asked = []
+    if self._mode in TRAINING_MODES:
+      if problems := missing_writers(self._options):
+        raise ConfigError(problems)
+      asked = chosen_writers(self._options, self._model_dir)
+    files = file_writers(self._model_dir, self._mode, self._options.validation_summary_subdir)
+    return WriterGroup([console, *files, *asked])
 
 
 def run_experiment(

@@ -1,8 +1,8 @@
 """The program that loads an export as its users do: with TensorFlow alone. Run with `python -c`, never imported.
 
 Its arguments are the folder of a SavedModel and a folder for the exchange of tensors, with `request.json`:
-{"intra": threads, "inter": threads, "signatures": {signature: {input: [file, dtype]}}}. It writes `answer.json`, the last
-of these with the outputs.
+{"intra": threads, "inter": threads, "signatures": {signature: {input: [file, dtype]}}}. It writes `answer.json`:
+{signature: {output: [file, dtype]}}.
 """
 
 import json

@@ -58,6 +58,7 @@ class Session:
     facts: Mapping[str, Any] | None = None,
     checkpoint: str | None = None,
     texts: Mapping[str, str] | None = None,
+    hparams: Mapping[str, Any] | None = None,
     asynchronous: bool | None = None,
     allow_untrained: bool = False,
     may_differ: Collection[str] = (),
@@ -87,6 +88,7 @@ class Session:
       facts: recorded in the manifest of every checkpoint.
       checkpoint: path given by `--checkpoint`, or None.
       texts: shown in TensorBoard at a fresh start: tag -> Markdown.
+      hparams: the settings, by dotted key, for writers that show them.
       asynchronous: whether checkpoints are written in the background; None asks the config.
       allow_untrained: whether mode "eval" may score untrained weights when the folder has no checkpoint.
       may_differ: variables that may differ between the model and the checkpoint that a start reads.
@@ -120,6 +122,7 @@ class Session:
     self._writer = writer
     self._console = console
     self._texts = dict(texts or {})
+    self._hparams = dict(hparams or {})
     self._optimizer_changed = optimizer_changed
     self._stop = stop
     self._peers = trainer.peers
@@ -302,6 +305,8 @@ class Session:
       self._trainer.hyperparameters.apply()
     self._roll_back.begin()
     self._open_writer()
+    if self._hparams:
+      self._writer.hparams(self._hparams)
     if fresh:
       self._start.require_finite()
     if self._mode in EVALUATING_MODES:
