@@ -18,6 +18,7 @@ from official_trainer.distribute.peers import Peers
 from official_trainer.execution import Execution
 from official_trainer.feed import Feed, SuppliedFeed
 from official_trainer.metrics.compiled import joint_metrics
+from official_trainer.optim.pruning import NoPruning, Pruning
 from official_trainer.requirements import require_enough, require_whole
 from official_trainer.state import TrainState
 from official_trainer.step_loss import add_loss, mask_argument
@@ -31,6 +32,7 @@ class Evaluation(orbit.StandardEvaluator):
   _execution: Execution
   _options: TrainerConfig
   _peers: Peers
+  _pruning: NoPruning | Pruning
   _validation_loss: tf_keras.metrics.Metric
   _validation_input: Feed | None = None  # Until it is made.
   eval_batches: tf.Variable
@@ -59,7 +61,7 @@ class Evaluation(orbit.StandardEvaluator):
       ValueError: if the evaluation set is empty.
       RuntimeError: if the whole set was asked for, and the evaluation ended before.
     """
-    with self._state.ema.swapped_in(self._state.step):
+    with self._state.ema.swapped_in(self._state.step), self._pruning.held():
       self._wants_all_batches = int(num_steps) == -1
       return super().evaluate(num_steps)
 

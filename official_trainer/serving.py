@@ -28,7 +28,7 @@ def input_spec(model: tf_keras.Model) -> Any:
       f"{type(model).__name__} does not say what it takes. Call it once in build_model(), e.g. on tf.zeros([1, ...]),"
       " or override serving_signatures() in the task."
     )
-  return known[0][0]
+  return tf.nest.map_structure(lambda leaf: tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype), known[0][0])
 
 
 def serving_function(infer: Callable[[Any], Any], spec: Any) -> Any:

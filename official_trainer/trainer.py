@@ -28,6 +28,7 @@ from official_trainer.optim.ema import build_ema
 from official_trainer.optim.foreign import without_averaging
 from official_trainer.optim.guard import NoGuard, UpdateGuard
 from official_trainer.optim.hyperparameters import Hyperparameters, NoHyperparameters
+from official_trainer.optim.pruning import NoPruning, Pruning, build_pruning
 from official_trainer.random_state import StepKeyedRandom, draw_seed
 from official_trainer.requirements import require_parts
 from official_trainer.state import TrainState
@@ -137,6 +138,7 @@ class Trainer(Training, Evaluation):
     guarded = optimizer is not None and self._options.skip_nonfinite_updates
     self._guard = UpdateGuard(optimizer, model) if guarded else NoGuard()
     self._batch_run = self._build_batch_run(self._options.gradient_accumulation_steps)
+    self._pruning = build_pruning(model)
     self._keep_window = False
     self._skipped = SkippedBatches.of(getattr(getattr(config.task, "train_data", None), "skip_steps", ()))
 
@@ -198,6 +200,11 @@ class Trainer(Training, Evaluation):
   def hyperparameters(self) -> Hyperparameters | NoHyperparameters:
     """The optimizer's numbers that a restore overwrites, though the config says them."""
     return self._hyperparameters
+
+  @property
+  def pruning(self) -> NoPruning | Pruning:
+    """What the model's pruned layers need."""
+    return self._pruning
 
   @property
   def state(self) -> TrainState:

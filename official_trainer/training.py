@@ -21,6 +21,7 @@ from official_trainer.execution import Execution
 from official_trainer.feed import Feed
 from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.optim.guard import NoGuard, UpdateGuard
+from official_trainer.optim.pruning import NoPruning, Pruning
 from official_trainer.optim.updates import NoUpdates, Updates
 from official_trainer.random_state import StepKeyedRandom, look_for_unsaved_randomness
 from official_trainer.state import TrainState
@@ -36,6 +37,7 @@ class Training(orbit.StandardTrainer):
   _runtime: RuntimeConfig
   _guard: NoGuard | UpdateGuard
   _batch_run: InOne | InParts
+  _pruning: NoPruning | Pruning
   _random: StepKeyedRandom
   _updates: NoUpdates | Updates
   _skipped: SkippedBatches
@@ -75,6 +77,7 @@ class Training(orbit.StandardTrainer):
       for metric in self.report_metrics:
         metric.reset_state()
     self._loop_loss.begin(is_reset=not self._keep_window)
+    self._pruning.begin()
 
   @property
   def train_dataset(self) -> Any:
@@ -138,6 +141,7 @@ class Training(orbit.StandardTrainer):
       reported = [*self._guard.metrics]  # Not one update was applied: a loss of 0 would be a lie.
     logs = {metric.name: metric.result() for metric in reported}
     logs.update(self._updates.learning_rates(self.global_step))
+    logs.update(self._pruning.sparsities())
     return logs
 
   def _begin_replica_step(self, batch: Batch) -> list[tf.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
@@ -44,7 +45,7 @@ def compare(expected: Tensors, found: Tensors) -> tuple[str, list[str]]:
 def tolerance_of(dtype: np.dtype) -> float:
   """Returns by which share of the largest magnitude values of a floating-point type may differ."""
   narrow = tf.as_dtype(dtype).size < 4
-  return 4 * float(tf.experimental.numpy.finfo(dtype).eps) if narrow else TOLERANCE
+  return 4 * float(ml_dtypes.finfo(dtype).eps) if narrow else TOLERANCE
 
 
 def _same_bits(expected: np.ndarray, found: np.ndarray) -> bool:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from official_trainer.atomic import write_text
 from official_trainer.errors import ExportRefused
 from official_trainer.export import manifest
-from official_trainer.export.comparison import BIT_EQUAL, WITHIN_TOLERANCE, compare
+from official_trainer.export.comparison import compare
 from official_trainer.export.config import ExportConfig
 from official_trainer.export.examples import Examples, inputs_of, num_rows
 from official_trainer.export.folder import new_folder
-from official_trainer.export.reloading import Reload, reload_in_fresh_process
+from official_trainer.export.reloading import Reload
 from official_trainer.export.saved_model import Signature, traced, write_saved_model
 from official_trainer.export.weights_file import write_weights
 from official_trainer.state import TrainState
@@ -54,7 +54,8 @@ class Exporter:
     examples: Examples,
     experiment: str | None = None,
     facts: Mapping[str, Any] | None = None,
-    reload: Reload = reload_in_fresh_process,
+    reload: Reload,
+    held: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
   ):
     """Stores its arguments.
 
@@ -65,13 +66,15 @@ class Exporter:
       examples: what exports are tried on.
       experiment: its name, recorded in the manifest.
       facts: recorded in the manifest.
-      reload: loads an export again and calls its signatures.
+      reload: loads an export again and calls its signatures (`reload_in_fresh_process`).
+      held: entered for an export; undoes what calling the model for inference does to its weights.
     """
     self._task: Task = task if isinstance(task, Task) else _Served(task)
     self._state = state
     self._settings = settings
     self._examples = examples
     self._facts = {"experiment": experiment, **(facts or {})}
+    self._held = held
     self._reload = reload
 
   def rehearse(self) -> None:
@@ -95,7 +98,7 @@ class Exporter:
       ConfigError, ValueError: if there is something wrong with the signatures.
       NotWritten: if the file system refuses.
     """
-    with self._weights_in_place() as weights, new_folder(folder) as temporary:
+    with self._weights_in_place() as weights, self._held(), new_folder(folder, last=manifest.FILE) as temporary:
       signatures: dict[str, Signature] = {}
       trials: dict[str, dict[str, Any]] = {}
       if SAVED_MODEL in self._settings.formats:
@@ -168,9 +171,3 @@ class _Served(Task):
 
   def inference_step(self, inputs: Any, model: Any) -> Any:
     return self._served.inference_step(inputs, model)
-
-
-def worst(trials: Mapping[str, Mapping[str, Any]]) -> str:
-  """Returns the least equal of the results."""
-  results = {trial["result"] for trial in trials.values()}
-  return WITHIN_TOLERANCE if WITHIN_TOLERANCE in results else BIT_EQUAL

@@ -8,24 +8,29 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from official_trainer.atomic import writing
+from official_trainer.atomic import is_local, writing
 
 
 @contextlib.contextmanager
-def new_folder(target: str) -> Iterator[str]:
+def new_folder(target: str, *, last: str = "") -> Iterator[str]:
   """Gives a hidden folder to write into, and puts it in the place of `target` when the body is done.
 
   A folder that is there stays until then. What a killed process left behind is removed first; where the process is
   killed between taking the old folder away and putting the new one in its place, there is none.
 
+  Remote file systems rename files, not folders: there, the file `last` comes into its place when all others have.
+
   Args:
     target: the folder's path.
+    last: name of a file in it that says that it is whole.
 
   Raises:
     NotWritten: if the file system refuses. If the body raises, what it wrote is removed.
   """
   parent, name = os.path.split(target.rstrip("/"))
+  # Neither begins with the other: remote file systems know beginnings of names only.
   temporary = os.path.join(parent, f".{name}.tmp-{os.getpid()}")
+  former = os.path.join(parent, f".{name}.tmp-former-{os.getpid()}")
   with writing(target):
     tf.io.gfile.makedirs(parent)
     _sweep(parent, name)
@@ -34,16 +39,26 @@ def new_folder(target: str) -> Iterator[str]:
     yield temporary
     with writing(target):
       if tf.io.gfile.exists(target):
-        former = f"{temporary}-former"
-        tf.io.gfile.rename(target, former)
-        tf.io.gfile.rename(temporary, target)
+        _move(target, former)
+      _move(temporary, target, last=last)
+      if tf.io.gfile.exists(former):
         tf.io.gfile.rmtree(former)
-      else:
-        tf.io.gfile.rename(temporary, target)
   except BaseException:
     with contextlib.suppress(tf.errors.OpError):  # The error being raised says more.
       tf.io.gfile.rmtree(temporary)
     raise
+
+
+def _move(source: str, target: str, *, last: str = "") -> None:
+  if is_local(source):
+    tf.io.gfile.rename(source, target)
+    return
+  files = [os.path.join(parent, name) for parent, _, names in tf.io.gfile.walk(source) for name in names]
+  for path in sorted(files, key=lambda path: (os.path.basename(path) == last, path)):
+    moved = target + path[len(source) :]
+    tf.io.gfile.makedirs(os.path.dirname(moved))
+    tf.io.gfile.rename(path, moved, overwrite=True)
+  tf.io.gfile.rmtree(source)
 
 
 def _sweep(parent: str, name: str) -> None:

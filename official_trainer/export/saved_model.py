@@ -75,7 +75,10 @@ def write_saved_model(folder: str, model: tf.Module, task: Any, signatures: Sign
   root.weights = list(model.variables)
   known = {id(variable) for variable in root.weights}
   # What a function uses must be reachable from the object that is saved.
-  root.resources = [part for part in _resources((model, task)) if id(part) not in known]
+  captured = {id(tensor) for signature in traced(signatures).values() for tensor in signature.concrete.captured_inputs}
+  root.resources = [
+    part for part in _resources((model, task)) if id(part) not in known and captured.intersection(_handles(part))
+  ]
   with writing(folder):
     tf.saved_model.save(root, folder, signatures=dict(signatures))
 
@@ -85,6 +88,13 @@ def _by_name(outputs: Any) -> dict[str, tf.Tensor]:
   if isinstance(outputs, Mapping):
     return dict(outputs)
   return {f"output_{place}": tensor for place, tensor in enumerate(tf.nest.flatten(outputs))}
+
+
+def _handles(part: Any) -> list[int]:
+  """Returns the identities of the tensors by which functions hold a variable, also a distributed one, or a table."""
+  if not isinstance(part, tf.Variable):
+    return [id(part.resource_handle)]
+  return [id(value.handle) for value in getattr(part, "values", (part,))]
 
 
 def _resources(owners: tuple[Any, ...]) -> Iterator[Any]:

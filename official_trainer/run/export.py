@@ -17,6 +17,7 @@ from official_trainer.errors import ConfigError, first_of
 from official_trainer.export import manifest
 from official_trainer.export.examples import Examples
 from official_trainer.export.exporter import Exported, Exporter
+from official_trainer.export.reloading import reload_in_fresh_process
 from official_trainer.run.start import Start
 from official_trainer.timing.phases import Enter
 from official_trainer.trainer import Trainer
@@ -74,6 +75,7 @@ def export_checkpoint(
     examples=Examples(batches, console.warn),
     experiment=experiment,
     facts={**facts, "checkpoint": prefix},
+    reload=reload_in_fresh_process,
   )
   console.status("exporting")
   folder = options.export.folder or os.path.join(model_dir, "export")
@@ -103,6 +105,8 @@ def build_export_best(
     examples=Examples(trainer.validation_batches, console.warn),
     experiment=experiment,
     facts=facts,
+    held=trainer.pruning.held,
+    reload=reload_in_fresh_process,
   )
 
   def best_step() -> int | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from official_trainer.actions.checkpoint import SaveCheckpoint
 from official_trainer.actions.event import VALIDATION, Action, Actions, Event
+from official_trainer.actions.pruning import MaskPruned
 from official_trainer.actions.record import RecordHistory
 from official_trainer.actions.recover import CheckDivergence, Recover
 from official_trainer.actions.write import WriteReport
@@ -256,6 +257,7 @@ class Session:
     return Actions(
       after_loop=(
         *([recover] if options.recovery_max_trials >= 0 else []),  # a diverged loop must not be saved or reported
+        MaskPruned(self._trainer.pruning.mask),  # what is saved is sparse
         history,  # into the state, so that the checkpoint of a step holds the row of that step
         *([self._saver] if trains else []),  # before writing: state matters more than curves
         write,
