@@ -53,7 +53,11 @@ class EMACheckpointing:
   """After each evaluation: saves a checkpoint with the averaged weights in place, in `ema_checkpoints`."""
 
   def __init__(
-    self, export_dir: str, optimizer: tf_keras.optimizers.Optimizer, checkpoint: tf.train.Checkpoint, max_to_keep: int = 1
+    self,
+    export_dir: str,
+    optimizer: tf_keras.optimizers.Optimizer,
+    checkpoint: tf.train.Checkpoint,
+    max_to_keep: int = 1,
   ):
     """Stores its arguments.
 
@@ -141,7 +145,7 @@ class RecoveryCondition:
       return False
     self.recover_counter += 1
     if self.recover_counter > self.recovery_max_trials:
-      raise TrainingDiverged(step, f"{problem}, for the {self.recover_counter}th time")
+      raise TrainingDiverged(step, f"{problem}; it has diverged {self.recover_counter} times")
     return True
 
 

@@ -67,8 +67,9 @@ class Pruning:
   def sparsities(self) -> dict[str, float]:
     """Returns "sparsity" -> the share of masked weights among those of all pruned layers."""
     masks = [mask for layer in self._layers for _, mask, _ in layer.pruning_vars]
+    total = sum(mask.shape.num_elements() for mask in masks)
     kept = sum(float(tf.reduce_sum(tf.cast(mask, tf.float64))) for mask in masks)
-    return {"sparsity": 1.0 - kept / sum(mask.shape.num_elements() for mask in masks)}
+    return {"sparsity": (total - kept) / total}
 
 
 def build_pruning(model: tf.Module) -> NoPruning | Pruning:

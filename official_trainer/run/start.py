@@ -16,7 +16,7 @@ from official_trainer.errors import ConfigError, TrainingDiverged
 from official_trainer.run.elastic import change_of_replicas
 from official_trainer.trainer import Trainer
 
-UNUSED_BY_EVALUATION = ("optimizer",)
+UNUSED_BY_EVALUATION = ("optimizer", "group_optimizers")
 """Roots of a checkpoint that an evaluation, which has no optimizer, leaves alone."""
 
 

@@ -5,7 +5,14 @@ import pytest
 import tensorflow as tf
 
 from official_trainer.data.padding import Batch
-from official_trainer.export.examples import RANDOM_INPUTS, VALIDATION_DATA, Examples, first_features, inputs_of, num_rows
+from official_trainer.export.examples import (
+  RANDOM_INPUTS,
+  VALIDATION_DATA,
+  Examples,
+  first_features,
+  inputs_of,
+  num_rows,
+)
 
 FEATURES = np.arange(20, dtype=np.float32).reshape(10, 2)
 SPECS = {"x": tf.TensorSpec([None, 2], tf.float32, name="x")}

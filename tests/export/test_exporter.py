@@ -103,7 +103,9 @@ def test_what_cannot_be_loaded_again_is_withdrawn(task, tmp_path):
     raise ExportRefused(path, "the process that loads it again ended with code 1")
 
   folder = tmp_path / "5"
-  with pytest.raises(ExportRefused, match=f"the export to {folder} is withdrawn: the process that loads it again ended"):
+  with pytest.raises(
+    ExportRefused, match=f"the export to {folder} is withdrawn: the process that loads it again ended"
+  ):
     models.exporter_of(task, models.state_of(task.build_model()), reload=broken).export(str(folder))
   assert list(tmp_path.iterdir()) == []
 
