@@ -1,4 +1,4 @@
-"""Model Garden's actions, with its names and arguments: for programs that put an `orbit.Controller` together themselves.
+"""Model Garden's actions, with its names and arguments: for programs that put an `orbit.Controller` together by hand.
 
 A `Session` needs none of them: it recovers, averages and prunes as its config and its model say.
 """

@@ -12,8 +12,8 @@ import tf_keras
 from official_trainer.export.config import ExportConfig
 from official_trainer.export.examples import Examples
 from official_trainer.export.exporter import Exporter
-from official_trainer.optim.ema import NoEma, build_ema
 from official_trainer.optim.config import EmaConfig
+from official_trainer.optim.ema import NoEma, build_ema
 from official_trainer.state import TrainState
 from official_trainer.task import Task
 from tests.export.reload_here import reload_here
@@ -101,12 +101,15 @@ def exporter_of(
   held: Any = contextlib.nullcontext,
   **settings: Any,
 ) -> Exporter:
-  dataset = lambda: tf.data.Dataset.from_tensor_slices((features, np.zeros(len(tf.nest.flatten(features)[0])))).batch(7)  # noqa: E731
+  def batches() -> tf.data.Dataset:
+    labels = np.zeros(len(tf.nest.flatten(features)[0]))
+    return tf.data.Dataset.from_tensor_slices((features, labels)).batch(7)
+
   return Exporter(
     task,
     state,
     ExportConfig(**settings),
-    examples=Examples(dataset, pytest_fail),
+    examples=Examples(batches, fail),
     experiment="tests/softmax",
     facts={"seed": 3},
     reload=reload,
@@ -114,5 +117,5 @@ def exporter_of(
   )
 
 
-def pytest_fail(text: str) -> None:
+def fail(text: str) -> None:
   raise AssertionError(text)
