@@ -216,6 +216,23 @@ class PeerLost(RuntimeError):
     return f"{self.who} is gone; started again, with all its processes, the run continues from step {self.step}"
 
 
+class ExportRefused(RuntimeError):
+  """An export was withdrawn: loaded again, it does not do what the model in memory does, or cannot be loaded.
+
+  Attributes:
+    folder: where it would have been.
+    reason: what differs.
+  """
+
+  def __init__(self, folder: str, reason: str):
+    self.folder = folder
+    self.reason = reason
+    super().__init__(folder, reason)
+
+  def __str__(self) -> str:
+    return f"the export to {self.folder} is withdrawn: {self.reason}"
+
+
 class ReplicasDiffer(RuntimeError):
   """Values that must be the same on every replica or in every process are not."""
 

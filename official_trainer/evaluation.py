@@ -16,11 +16,12 @@ from official_trainer.checkpoint.nested_logs import names_of
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.padding import Batch
 from official_trainer.distribute.peers import Peers
-from official_trainer.evaluation_sets import EvaluationSet, EvaluationSets, build_sets, joined
+from official_trainer.evaluation_sets import VALIDATION_PATH, EvaluationSet, EvaluationSets, build_sets, joined
 from official_trainer.execution import Execution, LoopFn
 from official_trainer.feed import Feed, SuppliedFeed
 from official_trainer.history import VALIDATION
 from official_trainer.metrics.compiled import joint_metrics
+from official_trainer.optim.pruning import NoPruning, Pruning
 from official_trainer.optim.scheduled import Schedules
 from official_trainer.requirements import require_whole
 from official_trainer.retraces import Traces
@@ -44,7 +45,8 @@ class Evaluation(orbit.StandardEvaluator):
   _execution: Execution
   _options: TrainerConfig
   _peers: Peers
-  _sets: EvaluationSets
+  _sets: EvaluationSets | None = None  # Until they are made.
+  _pruning: NoPruning | Pruning
   _validation_loss: tf_keras.metrics.Metric
   eval_batches: tf.Variable
   _traces: Traces
@@ -81,6 +83,15 @@ class Evaluation(orbit.StandardEvaluator):
     """Where the batches of the set come from that is evaluated."""
     return self._sets.present.feed
 
+  def validation_batches(self) -> Any:
+    """Returns the validation data from their beginning, for a look at them beside the evaluations.
+
+    Also of a trainer that does not evaluate, for which they are made now.
+    """
+    if self._sets is not None:
+      return self._sets.validation.feed.dataset(0)
+    return self._feed_of(self.config.task.validation_data, VALIDATION_PATH).dataset(0)
+
   def evaluate(self, num_steps: tf.Tensor) -> Mapping[str, Any] | None:
     """Evaluates each set, with the averaged weights where there are any, and exports the best checkpoint.
 
@@ -98,7 +109,7 @@ class Evaluation(orbit.StandardEvaluator):
       ConfigError: if a set has the name of a metric.
     """
     self._schedules.set_for_evaluation(self._state.host.history.as_of_evaluation, self._state.step)
-    with self._state.ema.swapped_in(self._state.step):
+    with self._state.ema.swapped_in(self._state.step), self._pruning.held():
       logs = self._evaluate_set(self._sets.validation, num_steps)
       logs = joined(logs, {name: self._evaluate_set(one, num_steps) for name, one in self._sets.named.items()})
       if self._checkpoint_exporter is not None and not self._is_rehearsal:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import tensorflow as tf
-import tf_keras
 
 from official_trainer import runners
 from official_trainer.atomic import write_text
@@ -18,7 +16,7 @@ from official_trainer.checkpoint.best_rules import BestCheckpoints, best_metric_
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.config import checks, drift, gin_bindings, outputs
-from official_trainer.config.checks import CHECK_TPU, EVALUATING_MODES, REPLAY, TRAINING_MODES, UPDATING_MODES
+from official_trainer.config.checks import CHECK_TPU, EVALUATING_MODES, EXPORT, REPLAY, TRAINING_MODES, UPDATING_MODES
 from official_trainer.config.loading import LoadedExperiment
 from official_trainer.crash import CrashBundle, newest_bundle
 from official_trainer.data.service_address import require_service
@@ -31,16 +29,19 @@ from official_trainer.distribute.scratch import written_folder
 from official_trainer.distribute.server import serve
 from official_trainer.distribute.strategy import build_strategy, configure_devices, set_precision
 from official_trainer.errors import ConfigError, ExitCode, NotWritten, PeerLost, Preempted, Problem
+from official_trainer.export.exporter import Exported
 from official_trainer.initialisation import require_sources, require_statistics
 from official_trainer.inspect.tpu_check import TpuReport, check_tpu
 from official_trainer.notices import NOTICES, stop_on_notice
 from official_trainer.random_state import draw_seed, seed_everything
 from official_trainer.run import lengths
 from official_trainer.run.data_size import DataSize
+from official_trainer.run.export import export_checkpoint
 from official_trainer.run.named_classes import require_keras_model, resolve_task_class, resolve_trainer_class
 from official_trainer.run.replay import Replay, StepReport
 from official_trainer.run.result import RunResult
 from official_trainer.run.session import Session
+from official_trainer.run.written import file_writers, manifest_facts
 from official_trainer.run_record import RunRecord, load_record, settled_seed
 from official_trainer.signals import stop_on_signals
 from official_trainer.stop import StopRequest
@@ -49,10 +50,8 @@ from official_trainer.timing.data_wait import DataWait, NoDataWait, build_data_w
 from official_trainer.timing.ledger import TimeLedger
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
+from official_trainer.writers.chosen import chosen_writers, missing_writers
 from official_trainer.writers.console import Console
-from official_trainer.writers.dispensable import Dispensable
-from official_trainer.writers.jsonl import HistoryWriter, TimingsWriter
-from official_trainer.writers.tensorboard import TensorBoardWriter
 
 _OPTIMIZER_KEYS = ("trainer.optimizer_config.", "trainer.recovery_learning_rate_factor")
 
@@ -125,6 +124,8 @@ class Runner:
     if name := self._loaded.config.trainer.runner:
       return runners.get_runner(name)(self._loaded, mode=self._mode, model_dir=self._model_dir)
     self._require_folder()
+    if self._mode == EXPORT:
+      raise ConfigError.of("--mode", "export runs no step: call `export` instead of `run`.")
     runtime = self._loaded.config.runtime
     cluster = find_cluster(runtime)
     role = Role.TRAINER if cluster is None else cluster.role(runtime.distribution_strategy)
@@ -224,6 +225,28 @@ class Runner:
     self._resolve(DataSize(self.build_task, config.task, seed, peers=None, recorded=None), seed)
     return check_tpu(lambda: self.build_trainer(self.build_task()))
 
+  def export(self) -> Exported:
+    """Exports a checkpoint of the folder's run, in this process alone and on one device, whatever it was trained on.
+
+    Raises:
+      ConfigError: if there is no such checkpoint, or it cannot be exported as configured.
+      ExportRefused: if the export does not do what the model in memory does; nothing is left of it.
+    """
+    self._loaded = self._loaded.with_value("runtime.distribution_strategy", "one_device", origin="--mode=export")
+    with self._prepared(None) as (strategy, _), strategy.scope():
+      trainer = self.build_trainer(self.build_task())
+      return export_checkpoint(
+        trainer,
+        self._config.trainer,
+        self._model_dir,
+        checkpoint=self._checkpoint,
+        batches=trainer.validation_batches,
+        console=self._console,
+        experiment=self._loaded.name,
+        facts=manifest_facts(self._seed, strategy),
+        may_differ=self._may_differ,
+      )
+
   def _crash(self, step: int | None) -> CrashBundle | None:
     """Returns the newest crash bundle. One that cannot be read is no obstacle where a step is given."""
     try:
@@ -253,6 +276,8 @@ class Runner:
     peers = build_peers(strategy)
     self._settle_seed(peers.from_chief(seed))
     self._settle_process(self._seed)
+    if self._mode in TRAINING_MODES and (problems := missing_writers(self._loaded.config.trainer)):
+      raise ConfigError(problems, self._loaded.name)
     recorded = None if record is None else record.num_examples
     size = DataSize(self.build_task, self._loaded.config.task, self._seed, peers, recorded)
     with strategy.scope():
@@ -310,11 +335,13 @@ class Runner:
       checkpoint=self._checkpoint,
       may_differ=self._may_differ,
       optimizer_changed=self._optimizer_changed,
+      hparams=drift.flat_values(self._loaded.to_yaml()),
       texts={"config": _as_code(self._loaded.to_yaml()), **self._operative_gin()},
       at_end=[] if self._best is None else [self._best.finish],
       stop=self._stop,
       ledger=self._ledger,
       hang_secs=config.runtime.hang_secs,
+      experiment=self._loaded.name,
     )
     return session.run()
 
@@ -379,7 +406,7 @@ class Runner:
       stop=self._stop,
       data_wait=self._data_wait,
     )
-    if self._mode not in ("eval", REPLAY, CHECK_TPU):
+    if self._mode not in ("eval", EXPORT, REPLAY, CHECK_TPU):
       # A continuous evaluation is another process than the training: its records are those on disk.
       records = trainer.state.host.best if trains else None
       self._best = build_best_checkpoints(config.trainer, self._written_dir, records)
@@ -394,7 +421,10 @@ class Runner:
     # An evaluation asked for by hand has curves of its own: it must not hide points of the training run.
     validation = "eval" if self._mode == "eval" else validation
     names = list(self._loaded.config.task.evaluation_sets)
-    return WriterGroup([self._console, *file_writers(self._written_dir, self._mode, validation, names)])
+    # Others than the chief write where nobody reads, and must not report to anybody.
+    is_chief = self._written_dir == self._model_dir
+    asked = chosen_writers(self._config.trainer, self._model_dir) if self._mode in TRAINING_MODES and is_chief else []
+    return WriterGroup([self._console, *file_writers(self._written_dir, self._mode, validation, names), *asked])
 
   def _operative_gin(self) -> dict[str, str]:
     """Saves the gin bindings that took effect; returns them as a text to show, or nothing if gin was not used."""
@@ -430,36 +460,6 @@ class Runner:
     if problems := drift.problems(before, self._loaded.to_yaml(), self._allowed_changes):
       raise ConfigError(problems, self._loaded.name)
     return before
-
-
-def file_writers(
-  model_dir: str, mode: str, validation_subdir: str, evaluation_sets: Sequence[str] = ()
-) -> list[Writer]:
-  """Returns the writers of a mode's files. Only a training process owns history.jsonl."""
-  inside = "eval/" if mode == "eval" else ""
-  sets = {name: f"{inside}{name}" for name in evaluation_sets}
-  tensorboard = TensorBoardWriter(model_dir, {"train": "train", "validation": validation_subdir, **sets})
-  if mode in TRAINING_MODES:
-    return [
-      HistoryWriter(os.path.join(model_dir, "history.jsonl")),
-      tensorboard,
-      TimingsWriter(os.path.join(model_dir, "timings.jsonl")),
-    ]
-  # The product of an evaluation are numbers; who may only read the folder gets them without curves.
-  return [Dispensable(tensorboard)]
-
-
-def manifest_facts(seed: int, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-  """Returns what every manifest records besides its files."""
-  return {
-    "seed": seed,
-    "num_replicas": strategy.num_replicas_in_sync,
-    "versions": {
-      "python": ".".join(map(str, sys.version_info[:3])),
-      "tensorflow": tf.__version__,
-      "tf_keras": tf_keras.__version__,
-    },
-  }
 
 
 def _unsaved(stopped: Preempted | PeerLost) -> Preempted | PeerLost:

@@ -14,9 +14,15 @@ from absl import logging
 from official_trainer.data.source import RandomAccessSource
 from official_trainer.optim.accumulate import share_of
 from official_trainer.optim.build import build_optimizer
+from official_trainer.serving import DEFAULT_SIGNATURE, INPUTS, input_spec, named, serving_function
 
 LOSS_WEIGHT = "loss_weight"
 """Key in a step's logs: the weight of this replica's loss in the mean over the global batch."""
+
+PREDICTIONS = "predictions"
+LABELS = "labels"
+MASK = "mask"
+"""Keys in the logs of a validation step whose task gathers predictions."""
 
 
 class Task(tf.Module, metaclass=abc.ABCMeta):
@@ -24,7 +30,8 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
   and `build_metrics`.
 
   Methods and signatures are those of Model Garden's `Task`; a task of this class runs on Model Garden's trainer, too.
-  What is additional is optional: `build_source`, `count_examples`, `loss_weight`, and the argument `mask`.
+  What is additional is optional: `build_source`, `count_examples`, `compute_loss`, `loss_weight`, `postprocess`, the
+  serving methods, and the argument `mask`.
 
   An example counts once: when a batch is padded to a fixed size, `mask` (float32 [batch], 1 for real examples, 0 for
   padding) travels beside the inputs; losses and metrics are sums over real examples divided once by their number.
@@ -32,6 +39,9 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
 
   # The key of the loss in the logs of a step.
   loss = "loss"
+
+  # Whether validation steps hand predictions, labels and mask to `aggregate_logs`, for metrics that need all of them.
+  gathers_predictions = False
 
   def __init__(self, params: Any, logging_dir: str | None = None, name: str | None = None):
     """Stores the config; builds nothing.
@@ -230,7 +240,7 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     Returns:
       logs with `loss` (this replica's mean) and "loss_weight" (its weight).
     """
-    features, labels = _features_and_labels(inputs)
+    features, labels = features_and_labels(inputs)
     with tf.GradientTape() as tape:
       outputs = model(features, training=True)
       loss, weight = self._replica_loss(model, features, labels, outputs, mask)
@@ -253,10 +263,13 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     mask: tf.Tensor | None = None,
   ) -> dict[str, tf.Tensor]:
     """Evaluates one replica's batch, in replica context. Arguments and logs as those of `train_step`."""
-    features, labels = _features_and_labels(inputs)
+    features, labels = features_and_labels(inputs)
     outputs = self.inference_step(features, model)
     loss, weight = self._replica_loss(model, features, labels, outputs, mask)
-    return self._report(model, metrics, labels, outputs, loss, weight, mask)
+    logs = self._report(model, metrics, labels, outputs, loss, weight, mask)
+    if self.gathers_predictions:
+      logs |= {PREDICTIONS: self.postprocess(outputs), LABELS: labels, **({} if mask is None else {MASK: mask})}
+    return logs
 
   def compute_loss(
     self, inputs: Any, model: tf_keras.Model, mask: tf.Tensor | None = None, training: bool = False
@@ -272,7 +285,7 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     Returns:
       logs as those of `train_step`.
     """
-    features, labels = _features_and_labels(inputs)
+    features, labels = features_and_labels(inputs)
     outputs = model(features, training=True) if training else self.inference_step(features, model)
     loss, weight = self._replica_loss(model, features, labels, outputs, mask)
     return {self.loss: loss, LOSS_WEIGHT: weight}
@@ -280,6 +293,52 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
   def inference_step(self, inputs: Any, model: tf_keras.Model) -> Any:
     """Returns the model's outputs in inference mode, in replica context."""
     return model(inputs, training=False)
+
+  def postprocess(self, model_outputs: Any) -> Any:
+    """Turns what the model returns into what its users want: logits into probabilities, scores into boxes. Traced.
+
+    One function for the evaluation, where predictions are gathered, and for serving. Losses and metrics of a step see
+    the model's own outputs.
+
+    Args:
+      model_outputs: what the model returned, [batch, ...].
+
+    Returns:
+      Tensors [batch, ...], nested in any way; the default returns its argument.
+    """
+    return model_outputs
+
+  def serving_signatures(self, model: tf_keras.Model) -> Mapping[str, Any]:
+    """Returns the functions that an exported model offers, by name. Called under the strategy's scope.
+
+    The default is "serving_default", from the features that the model takes to `postprocess` of its outputs in
+    inference mode: a single tensor is called "inputs" or "outputs", others by their keys or places.
+
+    Args:
+      model: the model, built.
+
+    Returns:
+      name -> `tf.function` with an `input_signature`, or a concrete function, from named tensors to a dictionary of
+      tensors. Variables and tables that they use must belong to the model or be attributes of the task.
+    """
+
+    def infer(features: Any) -> Any:
+      return self.postprocess(self.inference_step(features, model))
+
+    return {DEFAULT_SIGNATURE: serving_function(infer, input_spec(model))}
+
+  def serving_examples(self, signature: str, features: Any) -> Mapping[str, Any]:
+    """Turns features of the validation data into inputs of a signature, on which an export is tried.
+
+    Args:
+      signature: its name.
+      features: arrays [n, ...], nested as the task's data are.
+
+    Returns:
+      name -> array [n, ...]. Where they do not fit the signature, random inputs are used.
+    """
+    del signature
+    return named(features, INPUTS)
 
   def aggregate_logs(self, state: Any, step_outputs: Mapping[str, Any]) -> Any:
     """Gathers a validation step's logs on the host, for metrics that need more than sums.
@@ -337,7 +396,8 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     return logs
 
 
-def _features_and_labels(inputs: Any) -> tuple[Any, Any]:
+def features_and_labels(inputs: Any) -> tuple[Any, Any]:
+  """Splits the inputs of a step; features without labels are their own labels."""
   if isinstance(inputs, tuple) and len(inputs) == 2:
     return inputs
   return inputs, inputs

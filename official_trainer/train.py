@@ -22,6 +22,7 @@ from official_trainer.errors import ConfigError, Problem
 
 _BEGAN = time.monotonic()
 _NAME = "official-trainer"
+_OF_A_RUN = (checks.REPLAY, checks.EXPORT)  # Modes that need no other config than that of the folder's run.
 _HELP_FLAGS = ("--help", "-help", "-h", "-?", "--helpshort", "--helpfull")
 
 _EXAMPLES = """\
@@ -33,6 +34,7 @@ _EXAMPLES = """\
   See what would run:   --experiment=digits/cnn --print_config
   Look at a step again: --mode=replay --model_dir=runs/digits --replay_step=950
   Ready for a TPU?      --experiment=digits/cnn --mode=check_tpu
+  A model to serve:     --mode=export --model_dir=runs/digits
 """
 
 
@@ -94,7 +96,7 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
   flags.DEFINE_string(
     "checkpoint",
     None,
-    "Checkpoint to use instead of the newest one in model_dir.",
+    "Checkpoint to evaluate, export or start from, instead of the newest one in model_dir.",
     flag_values=values,
   )
   flags.DEFINE_list(
@@ -193,7 +195,7 @@ def _run(values: flags.FlagValues) -> int:
     describe.print_rows(loaded, sys.stdout)
     return errors.DONE
   mode = values.mode or checks.DEFAULT_MODE
-  if not values.quiet and mode != checks.REPLAY:  # A replay has the config of its run.
+  if not values.quiet and mode not in _OF_A_RUN:
     print(f"{loaded.name}: settings that are not defaults", file=sys.stderr)
     describe.print_rows(loaded, sys.stderr, changed_only=True)
     sys.stderr.flush()
@@ -220,6 +222,10 @@ def _run(values: flags.FlagValues) -> int:
     report = runner.check_tpu()
     print(f"{loaded.name}: {report}")
     return errors.DONE if report.is_clean else errors.CONFIG
+  if mode == checks.EXPORT:
+    exported = runner.export()
+    print(json.dumps({"folder": exported.folder, "step": exported.step, "weights": exported.weights}, sort_keys=True))
+    return errors.DONE
   result = runner.run()
   if mode == "eval" and not loaded.config.trainer.runner:
     # The one mode whose product is numbers: one line for programs, on standard output.
@@ -231,8 +237,8 @@ def _load(values: flags.FlagValues) -> loading.LoadedExperiment:
   """Loads the config; missing flags and wrong settings are reported together."""
   missing = []
   config_files = values.config_file
-  if values.mode == checks.REPLAY and values.model_dir and not (values.experiment or config_files):
-    # What was run is what is looked at again.
+  if values.mode in _OF_A_RUN and values.model_dir and not (values.experiment or config_files):
+    # What was run is what is looked at again, or exported.
     config_files = [os.path.join(values.model_dir, "params.yaml")]
     if not os.path.exists(config_files[0]):
       message = f"{config_files[0]} is not there. Give the folder of a run, or its config by --config_file."

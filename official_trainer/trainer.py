@@ -32,6 +32,7 @@ from official_trainer.optim.ema import build_ema
 from official_trainer.optim.foreign import without_averaging
 from official_trainer.optim.guard import NoGuard, UpdateGuard
 from official_trainer.optim.hyperparameters import Hyperparameters, NoHyperparameters
+from official_trainer.optim.pruning import NoPruning, Pruning, build_pruning
 from official_trainer.optim.schedule_targets import Parts, build_schedules, scheduled_variables
 from official_trainer.optim.scheduled import Schedules
 from official_trainer.optim.updates import NoUpdates, Updates
@@ -148,6 +149,7 @@ class Trainer(Training, Evaluation, Access):
     guarded = optimizer is not None and self._options.skip_nonfinite_updates
     self._guard = UpdateGuard(optimizer, model) if guarded else NoGuard()
     self._batch_run = self._build_batch_run(self._options.gradient_accumulation_steps)
+    self._pruning = build_pruning(model)
     self._keep_window = False
     self._skipped = SkippedBatches.of(getattr(getattr(config.task, "train_data", None), "skip_steps", ()))
 
@@ -219,6 +221,10 @@ class Trainer(Training, Evaluation, Access):
   def updates(self) -> Updates | NoUpdates:
     """What stands between gradients and variables: groups, transformations, norms."""
     return self._updates
+
+  def pruning(self) -> NoPruning | Pruning:
+    """What the model's pruned layers need."""
+    return self._pruning
 
   @property
   def state(self) -> TrainState:

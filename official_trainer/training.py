@@ -21,6 +21,7 @@ from official_trainer.execution import Execution
 from official_trainer.feed import Feed
 from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.optim.guard import NoGuard, UpdateGuard
+from official_trainer.optim.pruning import NoPruning, Pruning
 from official_trainer.optim.scheduled import Schedules
 from official_trainer.optim.updates import NoUpdates, Updates
 from official_trainer.random_state import StepKeyedRandom, look_for_unsaved_randomness
@@ -40,6 +41,7 @@ class Training(orbit.StandardTrainer):
   _runtime: RuntimeConfig
   _guard: NoGuard | UpdateGuard
   _batch_run: InOne | InParts
+  _pruning: NoPruning | Pruning
   _random: StepKeyedRandom
   _updates: NoUpdates | Updates
   _schedules: Schedules
@@ -82,6 +84,7 @@ class Training(orbit.StandardTrainer):
       for metric in self.report_metrics:
         metric.reset_state()
     self._loop_loss.begin(is_reset=not self._keep_window)
+    self._pruning.begin()
 
   @property
   def train_dataset(self) -> Any:
@@ -155,6 +158,7 @@ class Training(orbit.StandardTrainer):
     logs = {metric.name: metric.result() for metric in reported}
     logs.update(self._updates.learning_rates(self.global_step))
     logs.update(self._schedules.values())
+    logs.update(self._pruning.sparsities())
     return logs
 
   @property

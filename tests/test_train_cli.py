@@ -42,6 +42,9 @@ def runner(monkeypatch):
     def replay(self, step):
       return f"step {step} again"
 
+    def export(self):
+      return types.SimpleNamespace(folder="runs/a/export/4", step=4, weights="raw", trials={})
+
     def check_tpu(self):
       clean = calls[-1][0].config.trainer.train_steps != 13
       return Report(clean)
@@ -259,3 +262,18 @@ def test_a_replay_in_a_folder_without_a_run_says_what_to_give(call, tmp_path):
   code, _, err = call("--mode=replay", f"--model_dir={tmp_path}")
   assert code == 2
   assert "params.yaml is not there. Give the folder of a run, or its config by --config_file." in err
+
+
+def test_an_export_has_the_config_of_its_run_and_prints_one_line(call, runner, tmp_path):
+  code, _, err = call("--mode=export", f"--model_dir={tmp_path}")
+  assert (code, "params.yaml is not there" in err) == (2, True)
+  (tmp_path / "params.yaml").write_text("experiment: digits/mlp\ntrainer: {train_steps: 7}\n", "utf-8")
+  code, out, err = call(
+    "--mode=export", f"--model_dir={tmp_path}", "--params_override=trainer.export.formats=[weights_h5]"
+  )
+  assert (code, err) == (0, "")
+  assert json.loads(out) == {"folder": "runs/a/export/4", "step": 4, "weights": "raw"}
+  loaded, arguments = runner[-1]
+  assert (loaded.name, loaded.config.trainer.train_steps) == ("digits/mlp", 7)
+  assert loaded.config.trainer.export.formats == ("weights_h5",)
+  assert arguments["mode"] == "export"

@@ -17,10 +17,11 @@ from official_trainer.errors import ConfigError
 from official_trainer.loop import Loop
 from official_trainer.random_state import seed_everything
 from official_trainer.run.session import Session, orbit_action
+from official_trainer.run.written import file_writers, manifest_facts
 from official_trainer.run_record import RunRecord, load_record, settled_seed
-from official_trainer.runner import file_writers, manifest_facts
 from official_trainer.trainer import Trainer
 from official_trainer.writers.base import Writer, WriterGroup
+from official_trainer.writers.chosen import chosen_writers, missing_writers
 from official_trainer.writers.console import Console
 
 OrbitAction = Callable[[Mapping[str, Any]], None]
@@ -145,9 +146,14 @@ class ExperimentRunner:
   def _build_writer(self, console: Console, save_summary: bool) -> Writer:
     if not (save_summary and self._options.write_summaries):
       return WriterGroup([console])
+    asked = []
+    if self._mode in TRAINING_MODES:
+      if problems := missing_writers(self._options):
+        raise ConfigError(problems)
+      asked = chosen_writers(self._options, self._model_dir)
     names = list(getattr(self._params.task, "evaluation_sets", None) or ())
     files = file_writers(self._model_dir, self._mode, self._options.validation_summary_subdir, names)
-    return WriterGroup([console, *files])
+    return WriterGroup([console, *files, *asked])
 
 
 def run_experiment(

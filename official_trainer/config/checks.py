@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from official_trainer.config import assembly, checks_evaluation, hints, steps
+from official_trainer.config.checks_export import best_export_problems, export_problems, writer_problems
 from official_trainer.config.checks_initialisation import initialisation_problems
 from official_trainer.config.checks_inspection import inspection
 from official_trainer.config.checks_updates import update_problems
@@ -17,8 +18,9 @@ CHECK_TPU = "check_tpu"
 EVALUATING_MODES = ("eval", "train_and_eval", "train_and_post_eval", "continuous_eval", CHECK_TPU)
 RUN_MODES = ("train", "eval", "train_and_eval", "train_and_post_eval", "continuous_eval")
 REPLAY = "replay"
-MODES = (*RUN_MODES, REPLAY, CHECK_TPU)
+EXPORT = "export"
 DEFAULT_MODE = "train_and_eval"
+MODES = (*RUN_MODES, EXPORT, REPLAY, CHECK_TPU)
 UPDATING_MODES = (*TRAINING_MODES, REPLAY, CHECK_TPU)
 """Those that do updates, and so need an optimizer and the seed of the run."""
 
@@ -61,6 +63,8 @@ def problems(config: ExperimentConfig, mode: str | None = None) -> list[Problem]
     _classes,
     _best_checkpoints,
     inspection,
+    export_problems,
+    writer_problems,
     _devices,
     _cluster,
     _data,
@@ -311,6 +315,8 @@ def _mode(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
   yield from checks_evaluation.ends_in_mode(config, mode)
   if mode == CHECK_TPU and config.runtime.run_eagerly:
     yield Problem("runtime.run_eagerly", "must be off to check for a TPU, which runs compiled steps only.")
+  if mode in TRAINING_MODES and mode in EVALUATING_MODES:
+    yield from best_export_problems(config)
   if mode in UPDATING_MODES:
     for name in ("optimizer", "learning_rate"):
       if getattr(config.trainer.optimizer_config, name).type is None:
@@ -333,6 +339,8 @@ _WITHOUT_STEPS = (
   _first_loop,
   _classes,
   _best_checkpoints,
+  export_problems,
+  writer_problems,
   _devices,
   _cluster,
   _data,

@@ -41,13 +41,16 @@ FREE = frozenset(
 )
 """Keys that say when something is saved, reported or kept, and which machines do it: weights do not depend on them."""
 
+FREE_GROUPS = ("trainer.export.", "trainer.wandb.", "trainer.writer_arguments", "trainer.writers")
+"""Likewise, for all keys that begin so."""
+
 _MISSING = "(not there)"
 _FLAG = "--allow_config_change"
 
 
 def changes(before: str, after: str) -> dict[str, tuple[Any, Any]]:
   """Maps each key that differs between two params.yaml texts to (old, new), in the order of the keys."""
-  old, new = _values(before), _values(after)
+  old, new = flat_values(before), flat_values(after)
   pairs = {key: (old.get(key, _MISSING), new.get(key, _MISSING)) for key in sorted(old.keys() | new.keys())}
   return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -68,13 +71,15 @@ def problems(before: str, after: str, allowed: Collection[str]) -> list[Problem]
   found = [
     Problem(key, f"was {old} when this run started, now {new}.")
     for key, (old, new) in changes(before, after).items()
-    if key not in FREE and not any(key == name or key.startswith(f"{name}.") for name in allowed)
+    if key not in FREE
+    and not key.startswith(FREE_GROUPS)
+    and not any(key == name or key.startswith(f"{name}.") for name in allowed)
   ]
   if found:
     keys = ",".join(problem.path for problem in found)
     hint = f"continues this run with the change{'s' if len(found) > 1 else ''}; another --model_dir begins a new one."
     found.append(Problem(f"{_FLAG}={keys}", hint))
-  known = _values(after).keys() | _values(before).keys()
+  known = flat_values(after).keys() | flat_values(before).keys()
   for name in allowed:
     if not any(key == name or key.startswith(f"{name}.") for key in known):
       found.append(Problem(_FLAG, f"names '{name}', which is no key of this config.{meant(name, known)}"))
@@ -82,7 +87,7 @@ def problems(before: str, after: str, allowed: Collection[str]) -> list[Problem]
 
 
 @functools.lru_cache(maxsize=2)
-def _values(text: str) -> Mapping[str, Any]:
+def flat_values(text: str) -> Mapping[str, Any]:
   """Maps the dotted keys of a params.yaml to their values. A start asks several times for the same two texts."""
   return dict(_leaves(yaml_text.read(text).values))
 

@@ -1,7 +1,7 @@
 """How long, how often and what to keep: the settings of the loop."""
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import annotated_types as limits
 
@@ -11,8 +11,10 @@ from official_trainer.config.comparison import Comparison
 from official_trainer.config.comparison import comparison as comparison
 from official_trainer.config.durations import EvaluationSteps, PositiveSteps, Steps, TrainSteps
 from official_trainer.config.fields import AboveZero, Count, NonNegative, Positive, Share, setting
+from official_trainer.export.config import ExportConfig
 from official_trainer.inspect.config import GraphDump, ProfileConfig
 from official_trainer.optim.config import BatchNormConfig, OptimizationConfig, ScheduleConfig
+from official_trainer.writers.config import WandbConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,3 +173,13 @@ class TrainerConfig:
     "graphs where XLA cannot compile them. all: drawings of the compiled programs as well, which are large.",
   )
   profile: ProfileConfig = setting(text="Recording of some steps for TensorBoard's profiler.", factory=ProfileConfig)
+  export: ExportConfig = setting(text="Models that leave the run.", factory=ExportConfig)
+  writers: tuple[str, ...] = setting(
+    (),
+    "Where reports go besides the console, `history.jsonl`, `timings.jsonl` and TensorBoard: `csv`, `wandb`, or names "
+    "of writers of one's own.",
+  )
+  wandb: WandbConfig = setting(text="Settings of the writer `wandb`.", factory=WandbConfig)
+  writer_arguments: dict[str, dict[str, Any]] = setting(
+    text="Keyword arguments of writers of one's own, by name.", factory=dict
+  )

@@ -9,29 +9,30 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from official_trainer.actions.checkpoint import SaveCheckpoint, SaveNothing
-from official_trainer.actions.early_stop import EndEarly, ending_metric_names, history_rules
+from official_trainer.actions.early_stop import EndEarly, history_rules
 from official_trainer.actions.event import VALIDATION, Action, Actions, Event
+from official_trainer.actions.pruning import MaskPruned
 from official_trainer.actions.record import RecordHistory
 from official_trainer.actions.recover import CheckDivergence, Recover
 from official_trainer.actions.time_limit import TimeLimit
 from official_trainer.actions.write import WriteReport
 from official_trainer.cadence import Cadence
-from official_trainer.checkpoint.best_rules import best_metric_names
 from official_trainer.checkpoint.finite import FiniteCheck
 from official_trainer.checkpoint.manifest import committed_steps
 from official_trainer.checkpoint.store import CheckpointStore
 from official_trainer.config.checks import EVALUATING_MODES, RUN_MODES, TRAINING_MODES, model_dir_problems
-from official_trainer.config.nearest import meant
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.distribute.fingerprint import Fingerprint
 from official_trainer.distribute.lost import told_apart
 from official_trainer.distribute.scratch import is_kept
-from official_trainer.errors import ConfigError, NotWritten, Problem, TrainingDiverged
+from official_trainer.errors import ConfigError, NotWritten, TrainingDiverged
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
 from official_trainer.optim.variable_paths import variable_paths
 from official_trainer.run.crash_reports import CrashReports
+from official_trainer.run.export import build_export_best
 from official_trainer.run.inspection import Inspection
+from official_trainer.run.metric_names import are_known, metric_names, require_reported
 from official_trainer.run.result import RunResult
 from official_trainer.run.rollback import RollBackToCheckpoint
 from official_trainer.run.start import Start
@@ -62,6 +63,7 @@ class Session:
     facts: Mapping[str, Any] | None = None,
     checkpoint: str | None = None,
     texts: Mapping[str, str] | None = None,
+    hparams: Mapping[str, Any] | None = None,
     asynchronous: bool | None = None,
     allow_untrained: bool = False,
     may_differ: Collection[str] = (),
@@ -74,6 +76,7 @@ class Session:
     stop: StopRequest | None = None,
     ledger: TimeLedger | None = None,
     hang_secs: float | None = None,
+    experiment: str | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
   ):
@@ -90,6 +93,7 @@ class Session:
       facts: recorded in the manifest of every checkpoint.
       checkpoint: path given by `--checkpoint`, or None.
       texts: shown in TensorBoard at a fresh start: tag -> Markdown.
+      hparams: the settings, by dotted key, for writers that show them.
       asynchronous: whether checkpoints are written in the background; None asks the config.
       allow_untrained: whether mode "eval" may score untrained weights when the folder has no checkpoint.
       may_differ: variables that may differ between the model and the checkpoint that a start reads.
@@ -102,6 +106,7 @@ class Session:
       stop: the request to stop that the trainer watches, or None.
       ledger: counts where the time goes; None begins one now.
       hang_secs: `runtime.hang_secs`; None watches for no hang.
+      experiment: its name, recorded in exports.
       sleep: waits between looks for new checkpoints, in seconds.
       clock: returns seconds.
 
@@ -122,6 +127,7 @@ class Session:
     self._writer = writer
     self._console = console
     self._texts = dict(texts or {})
+    self._hparams = dict(hparams or {})
     self._optimizer_changed = optimizer_changed
     self._stop = stop
     self._peers = trainer.peers
@@ -172,6 +178,15 @@ class Session:
       note=console.note,
       warn=console.warn,
       group_columns=lambda: trainer.updates.columns(variable_paths(trainer.model)),
+    )
+    self._best_export = build_export_best(
+      trainer,
+      options,
+      model_dir,
+      console=console,
+      experiment=experiment,
+      facts=facts or {},
+      phases=self._phases,
     )
     # Where divergence is let pass, it is still not saved.
     unchecked = options.recovery_max_trials < 0
@@ -266,10 +281,12 @@ class Session:
     write = WriteReport(self._writer)
     trains = self._mode in TRAINING_MODES
     profile = self._inspection.profile
+    export = [] if self._best_export is None else [self._best_export[1]]
     return Actions(
       after_loop=(
         *([profile] if trains else []),  # before anything else: what other actions do is not asked for
         *([recover] if options.recovery_max_trials >= 0 else []),  # a diverged loop must not be saved or reported
+        MaskPruned(self._trainer.pruning.mask),  # what is saved is sparse
         history,  # into the state, so that the checkpoint of a step holds the row of that step
         *([self._time_limit, self._saver] if trains else []),  # before writing: state matters more than curves
         write,
@@ -281,6 +298,7 @@ class Session:
         history,
         *([self._end_early] if trains else []),  # decides from the rows, and before anything that may fail
         write,
+        *export,  # what takes longest: everything else is known by then
         *([self._note_time] if trains else []),
         *eval_actions,
       ),
@@ -290,6 +308,7 @@ class Session:
         profile.end,
         self._wait_for_save,
         *at_end,
+        *(action.finish for action in export),
         *([self._plot] if trains and options.write_summaries else []),
         *([self._write_time] if trains else []),
       ),
@@ -325,10 +344,14 @@ class Session:
       self._trainer.hyperparameters.apply()
     self._roll_back.begin()
     self._open_writer()
+    if self._hparams:
+      self._writer.hparams(self._hparams)
     if fresh:
       self._start.require_finite()
     if self._mode in EVALUATING_MODES:
       self._require_metrics()
+    if self._best_export is not None:
+      self._best_export[0].rehearse()
     if fresh:
       self._saver.save()
       for tag, markdown in self._texts.items():
@@ -358,23 +381,10 @@ class Session:
 
   def _require_metrics(self) -> None:
     """Checks every metric name in the config against what an evaluation reports, before the first step."""
-    wanted = {**best_metric_names(self._options), **ending_metric_names(self._options)}
-    # A run that is continued has evaluated before, but a rule may be new.
-    history, names = self._state.host.history, self._trainer.evaluation_set_names
-    if all(map(history.named_series, wanted.values())) and set(names).issubset(history.modes):
-      return
-    self._console.status("checking the metrics")
-    reported = self._trainer.rehearse_evaluation()
-    problems = [
-      Problem(
-        key,
-        f"{name!r} is not reported by the evaluation.{meant(name, reported)} Reported: {', '.join(reported)}.",
-      )
-      for key, name in wanted.items()
-      if name not in reported
-    ]
-    if problems:
-      raise ConfigError(problems)
+    wanted = metric_names(self._options)
+    if not are_known(self._trainer, wanted):
+      self._console.status("checking the metrics")
+      require_reported(self._trainer, wanted)
 
   def _read_window(self) -> dict[str, Any]:
     return read_window(self._trainer.strategy, self._trainer.report_metrics, self._peers)

@@ -22,7 +22,7 @@ from official_trainer.trainer import Trainer
 INIT_REPORT = "init_report.txt"
 """The file in model_dir that lists what a fresh run took from pretrained weights."""
 
-UNUSED_BY_EVALUATION = ("optimizer",)
+UNUSED_BY_EVALUATION = ("optimizer", "group_optimizers")
 """Roots of a checkpoint that an evaluation, which has no optimizer, leaves alone."""
 
 

@@ -6,6 +6,8 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 Rows = Sequence[tuple[int, str, Mapping[str, float]]]
 """A history: (step, mode, metrics) in the order in which they were reported."""
 
@@ -13,8 +15,9 @@ Rows = Sequence[tuple[int, str, Mapping[str, float]]]
 class Writer(abc.ABC):
   """A place where reports go. Called on the chief only, from one thread.
 
-  Order of calls: `open` once; then `scalars`, `timings`, `text` and `flush` in any order; then
-  `close`. `close` may be called more than once, and also on a writer that was never opened.
+  Order of calls: `open`; then `hparams`, `scalars`, `timings`, `text`, `images` and `flush` in any
+  order; then `close`. `open` is called again when a run has gone back. `close` may be called more
+  than once, and also on a writer that was never opened.
 
   `mode` is "train" or "validation". `step` is the number of completed updates. Values are anything
   that `number` accepts: Python, NumPy or eager TensorFlow scalars, including NaN and infinity.
@@ -42,6 +45,17 @@ class Writer(abc.ABC):
   @abc.abstractmethod
   def text(self, step: int, tag: str, markdown: str) -> None:
     """Writes a text, such as the config."""
+
+  def images(self, step: int, mode: str, name: str, pictures: Any) -> None:
+    """Writes pictures, uint8 [n, height, width, 1, 3 or 4]. A sink that shows none leaves them out."""
+    del step, mode, name, pictures
+
+  def hparams(self, values: Mapping[str, Any]) -> None:
+    """Writes the settings of the run by dotted key, as plain values. A sink that has no place for them leaves them out.
+
+    A later call adds to what is known, or replaces it.
+    """
+    del values
 
   @abc.abstractmethod
   def flush(self) -> None:
@@ -73,6 +87,12 @@ class WriterGroup(Writer):
 
   def text(self, step: int, tag: str, markdown: str) -> None:
     self._each(lambda writer: writer.text(step, tag, markdown))
+
+  def images(self, step: int, mode: str, name: str, pictures: Any) -> None:
+    self._each(lambda writer: writer.images(step, mode, name, pictures))
+
+  def hparams(self, values: Mapping[str, Any]) -> None:
+    self._each(lambda writer: writer.hparams(values))
 
   def flush(self) -> None:
     self._each(lambda writer: writer.flush())
@@ -112,3 +132,17 @@ def number(name: str, value: Any) -> float:
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:
   """Returns `values` with each value turned by `number`, in the same order."""
   return {name: number(name, value) for name, value in values.items()}
+
+
+def pixels(name: str, pictures: Any) -> np.ndarray:
+  """Returns pictures as uint8 [n, height, width, channels].
+
+  Raises:
+    ValueError: if they are something else. `name` is theirs, for the text.
+  """
+  array = np.asarray(pictures)
+  if array.dtype != np.uint8 or array.ndim != 4 or array.shape[-1] not in (1, 3, 4):
+    raise ValueError(
+      f"pictures {name!r} must be uint8 [n, height, width, 1, 3 or 4], got {array.dtype} {list(array.shape)}."
+    )
+  return array

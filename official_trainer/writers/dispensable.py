@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from absl import logging
 
@@ -32,6 +33,12 @@ class Dispensable(Writer):
 
   def text(self, step: int, tag: str, markdown: str) -> None:
     self._attempt(lambda writer: writer.text(step, tag, markdown))
+
+  def images(self, step: int, mode: str, name: str, pictures: Any) -> None:
+    self._attempt(lambda writer: writer.images(step, mode, name, pictures))
+
+  def hparams(self, values: Mapping[str, Any]) -> None:
+    self._attempt(lambda writer: writer.hparams(values))
 
   def flush(self) -> None:
     self._attempt(lambda writer: writer.flush())

@@ -8,14 +8,16 @@ import re
 import socket
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from official_trainer import atomic
-from official_trainer.writers.base import Rows, Writer, numbers
+from official_trainer.writers.base import Rows, Writer, numbers, pixels
 
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
@@ -71,6 +73,20 @@ class TensorBoardWriter(Writer):
 
   def text(self, step: int, tag: str, markdown: str) -> None:
     self._add(step, next(iter(self._folders)), text_pb(tag, markdown))
+
+  def images(self, step: int, mode: str, name: str, pictures: Any) -> None:
+    values = []
+    for place, picture in enumerate(pixels(name, pictures)):
+      height, width, channels = picture.shape
+      image = summary_pb2.Summary.Image(
+        height=height, width=width, colorspace=channels, encoded_image_string=tf.io.encode_png(picture).numpy()
+      )
+      values.append(summary_pb2.Summary.Value(tag=f"{name}/{place}", image=image))
+    self._add(step, mode, summary_pb2.Summary(value=values))
+
+  def hparams(self, values: Mapping[str, Any]) -> None:
+    known = {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in values.items()}
+    self._add(0, next(iter(self._folders)), hparams_pb(known, start_time_secs=self._clock()))
 
   def flush(self) -> None:
     for file in self._files.values():

@@ -34,10 +34,12 @@ EXCEPTED = {
 # How many tests each file has, so that a test that vanishes is noticed: passed, failed, skipped
 # (skipped: TPU and GPU cases, and TensorFlow's own test_session).
 COUNTS = {
+  "actions_test.py": {"passed": 3, "skipped": 5},
   "base_trainer_test.py": {"passed": 20, "skipped": 9},
   "train_lib_test.py": {"passed": 15, "failed": 1, "skipped": 31},
 }
 COUNTS_WITH_THEIR_CLASSES = {
+  "actions_test.py": {"passed": 3, "skipped": 5},
   "base_trainer_test.py": {"passed": 21, "skipped": 9},
   "train_lib_test.py": {"passed": 16, "skipped": 31},
 }

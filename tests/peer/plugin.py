@@ -23,13 +23,16 @@ def pytest_configure():
 
 
 def put_ours_in_place() -> None:
-  """Replaces the trainer, the best exporter and the runner of `official.core` by ours."""
-  from official.core import base_trainer, train_lib, train_utils
+  """Replaces the trainer, the best exporter, the runner and the actions of `official.core` by ours."""
+  from official.core import actions, base_trainer, train_lib, train_utils
 
+  from official_trainer.compat import actions as our_actions
   from official_trainer.compat import model_garden
   from official_trainer.trainer import Trainer
 
   base_trainer.Trainer = Trainer
+  for name in ("PruningAction", "EMACheckpointing", "RecoveryAction", "RecoveryCondition"):
+    setattr(actions, name, getattr(our_actions, name))
   train_utils.maybe_create_best_ckpt_exporter = model_garden.maybe_create_best_ckpt_exporter
   train_lib.maybe_create_best_ckpt_exporter = model_garden.maybe_create_best_ckpt_exporter
   train_lib.OrbitExperimentRunner = model_garden.ExperimentRunner

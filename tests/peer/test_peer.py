@@ -16,11 +16,11 @@ from tests.peer import exceptions
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.tensorflow
 
-FILES = ("base_trainer_test.py", "train_lib_test.py")
+FILES = ("actions_test.py", "base_trainer_test.py", "train_lib_test.py")
 
 
 def run_peer_tests(folder: Path, *, classes: str, leave_out: tuple[str, ...] = ()) -> dict:
-  """Runs both files in one process and returns {test id: {outcome, failure, traceback}}."""
+  """Runs the files in one process and returns {test id: {outcome, failure, traceback}}."""
   core = Path(importlib.util.find_spec("official").origin).parent / "core"
   report = folder / "report.json"
   environment = {

@@ -1,3 +1,4 @@
+import dataclasses
 import logging
 import re
 
@@ -7,7 +8,7 @@ import tensorflow as tf
 
 from official_trainer.checkpoint.manifest import BrokenCheckpoint
 from official_trainer.errors import CheckpointMismatch, ConfigError, TrainingDiverged
-from official_trainer.optim.config import EmaConfig
+from official_trainer.optim.config import EmaConfig, OptimizerConfig, ParamGroupConfig
 from official_trainer.run.start import Start
 from tests import tiny
 
@@ -234,6 +235,15 @@ def test_an_evaluation_of_an_empty_folder_is_an_error_unless_untrained_weights_a
 def test_an_evaluation_of_another_model_is_refused(finished):
   with pytest.raises(CheckpointMismatch, match=r"\+ model/layer_with_weights-1"):
     load(Said(finished, mode="eval", task={"hidden": ()}))
+
+
+def test_an_evaluation_needs_no_optimizers_of_groups(tmp_path):
+  own = OptimizerConfig(type="sgd")
+  optimization = tiny.trainer_config().optimizer_config
+  groups = (ParamGroupConfig(pattern="bias", optimizer=own),)
+  settings = {"optimizer_config": dataclasses.replace(optimization, param_groups=groups)}
+  tiny.build(tmp_path, mode="train", train_steps=2, **settings).run()
+  assert tiny.build(tmp_path, mode="eval", **settings).run().step == 2
 
 
 def test_a_state_that_is_not_finite_does_not_start(tmp_path):
