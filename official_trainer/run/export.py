@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from official_trainer.actions.export_best import ExportBest
@@ -22,6 +24,15 @@ from official_trainer.run.start import Start
 from official_trainer.timing.phases import Enter
 from official_trainer.trainer import Trainer
 from official_trainer.writers.console import Console
+
+
+@contextlib.contextmanager
+def _as_served(trainer: Trainer) -> Iterator[None]:
+  """Gives the model what it has outside a run: numbers in the place of scheduled variables. Pruned weights stay."""
+  state = trainer.state
+  trainer.schedules.set_for_evaluation(state.host.history.as_of_evaluation, state.step)
+  with trainer.pruning.held(), trainer.schedules.as_numbers():
+    yield
 
 
 def export_checkpoint(
@@ -75,6 +86,7 @@ def export_checkpoint(
     examples=Examples(batches, console.warn),
     experiment=experiment,
     facts={**facts, "checkpoint": prefix},
+    held=functools.partial(_as_served, trainer),
     reload=reload_in_fresh_process,
   )
   console.status("exporting")
@@ -105,7 +117,7 @@ def build_export_best(
     examples=Examples(trainer.validation_batches, console.warn),
     experiment=experiment,
     facts=facts,
-    held=trainer.pruning.held,
+    held=functools.partial(_as_served, trainer),
     reload=reload_in_fresh_process,
   )
 
