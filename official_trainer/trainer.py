@@ -222,6 +222,7 @@ class Trainer(Training, Evaluation, Access):
     """What stands between gradients and variables: groups, transformations, norms."""
     return self._updates
 
+  @property
   def pruning(self) -> NoPruning | Pruning:
     """What the model's pruned layers need."""
     return self._pruning

@@ -103,7 +103,7 @@ def test_a_run_that_keeps_nothing_is_the_run_that_keeps_everything(tmp_path):
   assert (lost.model_dir, lost.history_path, lost.checkpoint_path, lost.config_path) == ("", None, None, None)
 
 
-RECORDS = {"params.yaml", "params_provenance.yaml", "run.json", "time.json"}
+RECORDS = {"parameters.txt", "params.yaml", "params_provenance.yaml", "run.json", "time.json"}
 CHECKPOINTS = {"checkpoint"} | {
   f"ckpt-{step}.{part}" for step in (0, 2) for part in ("index", "manifest.json", "data-00000-of-00001")
 }
