@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -35,6 +35,8 @@ class ReplicaStep(NamedTuple):
 class InOne:
   """Each replica does its share at once."""
 
+  variables: Sequence[tf.Variable] = ()
+
   def __init__(self, strategy: tf.distribute.Strategy, options: tf.distribute.RunOptions):
     self._strategy = strategy
     self._options = options
@@ -63,6 +65,11 @@ class InParts:
     self._options = options
     self._accumulator = accumulator
     self._num_parts = num_parts
+
+  @property
+  def variables(self) -> Sequence[tf.Variable]:
+    """Where gradients are added up."""
+    return self._accumulator.variables
 
   def run(self, batch: Batch, step: ReplicaStep) -> None:
     """Does one update on every replica. Arguments as those of `InOne.run`; `step.part` is done for each part."""

@@ -119,6 +119,11 @@ class Training(orbit.StandardTrainer):
     return self._train_iter
 
   @property
+  def step_variables(self) -> Sequence[tf.Variable]:
+    """Variables that a step needs besides those of the state."""
+    return self._batch_run.variables
+
+  @property
   def loop_loss(self) -> float | None:
     """The mean training loss of the inner loop that was run last; a report may span several. None without any."""
     return self._loop_loss.mean
@@ -143,12 +148,21 @@ class Training(orbit.StandardTrainer):
     with self._train_input.awaited(inputs):
       self._schedules.assign(self.global_step)
     with self._guard.across_replicas():
-      self._batch_run.run(batch, self.replica_step)
+      self.update_replicas(batch)
       with self._train_input.awaited(inputs):
         self.global_step.assign_add(1)
         average_statistics(self.strategy, self._statistics)
     with self._train_input.awaited(inputs):
       self._guard.unless_skipped(lambda: self._state.ema.update(self.global_step))
+
+  def update_replicas(self, batch: Batch) -> None:
+    """Does one update on every replica, without what the host does around it. Runs in cross-replica context, traced.
+
+    Args:
+      batch: one for each replica, or one that each of them takes.
+    """
+    step = ReplicaStep(self._begin_replica_step, self._do_part, self._end_replica_step)
+    self._batch_run.run(batch, step)
 
   def train_loop_end(self) -> dict[str, Any]:
     """Returns the metrics since the start of the report, and the learning rate of the last update. Runs eagerly."""
@@ -160,11 +174,6 @@ class Training(orbit.StandardTrainer):
     logs.update(self._schedules.values())
     logs.update(self._pruning.sparsities())
     return logs
-
-  @property
-  def replica_step(self) -> ReplicaStep:
-    """What a replica does for one update."""
-    return ReplicaStep(self._begin_replica_step, self._do_part, self._end_replica_step)
 
   def _begin_replica_step(self, batch: Batch) -> list[tf.Tensor]:
     with self._train_input.awaited(batch):

@@ -20,6 +20,15 @@ _NEEDS_CHECKPOINTS: dict[str, dict[str, Any]] = {
 }
 
 
+# What has nowhere to go without a folder: the key that asks for it, and the trainer config that does not ask.
+_NEEDS_FOLDER: dict[str, Callable[[TrainerConfig], TrainerConfig]] = {
+  "dump_graphs": lambda trainer: dataclasses.replace(trainer, dump_graphs="none"),
+  "profile.steps": lambda trainer: dataclasses.replace(
+    trainer, profile=dataclasses.replace(trainer.profile, steps=None)
+  ),
+}
+
+
 def folder_problems(config: ExperimentConfig, mode: str, *, has_checkpoint: bool) -> Iterator[Problem]:
   """Says what is wrong with a run without a folder.
 
@@ -54,6 +63,10 @@ def problems(
     path = f"trainer.{name}"
     if origin(path).layer not in _NOT_THE_USERS:
       yield Problem(path, f"needs checkpoints, but {why}. Leave this out, or let them be saved.", origin(path))
+  for name in [] if has_folder else _without_place(config.trainer):
+    path = f"trainer.{name}"
+    if origin(path).layer not in _NOT_THE_USERS:
+      yield Problem(path, f"needs a folder, but {why}. Leave this out, or give one.", origin(path))
 
 
 def kept(config: ExperimentConfig, mode: str, *, has_folder: bool) -> tuple[ExperimentConfig, list[str]]:
@@ -71,11 +84,15 @@ def kept(config: ExperimentConfig, mode: str, *, has_folder: bool) -> tuple[Expe
   lines = []
   if why:
     wanted = _wanted(trainer)
-    off = f" (left out: {', '.join(f'trainer.{name}' for name in wanted)})" if wanted else ""
+    placeless = [] if has_folder else _without_place(trainer)
+    left_out = ", ".join(f"trainer.{name}" for name in (*wanted, *placeless))
+    off = f" (left out: {left_out})" if left_out else ""
     what = "nothing of this run is kept" if not has_folder else "no checkpoint is saved, and a restart begins anew"
     lines.append(f"{why}: {what}{off}")
     idle = {key: value for name in wanted for key, value in _NEEDS_CHECKPOINTS[name].items()}
     config = _with(config, save_checkpoints=False, **idle)
+    for name in placeless:
+      config = dataclasses.replace(config, trainer=_NEEDS_FOLDER[name](config.trainer))
   if has_folder and not trainer.write_summaries:
     lines.append("trainer.write_summaries is false: no curves are written")
   return _with(config, write_summaries=trainer.write_summaries and has_folder), lines
@@ -95,6 +112,11 @@ def _wanted(trainer: TrainerConfig) -> list[str]:
     return value > 0 if isinstance(value, int) else bool(value)
 
   return [name for name in _NEEDS_CHECKPOINTS if asks(name)]
+
+
+def _without_place(trainer: TrainerConfig) -> list[str]:
+  """Lists the settings that ask for something that needs a folder."""
+  return [name for name, without in _NEEDS_FOLDER.items() if without(trainer) != trainer]
 
 
 def _with(config: ExperimentConfig, **trainer: Any) -> ExperimentConfig:

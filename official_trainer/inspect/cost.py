@@ -19,8 +19,8 @@ class StepCost:
     num_examples: rows of the replica's batch; None if that is not fixed.
     forward_flops: of the forward pass in inference mode. None where shapes are not fixed, as in the next two.
     step_flops: of forward, backward, update and metrics.
-    peak_bytes: memory of all variables of the run (weights, slots, averages), and of the most tensors that are alive at
-      one moment of the step (batch, activations, gradients).
+    peak_bytes: memory of all variables of the run (weights, slots, averages, sums of gradients), and of the most
+      tensors that are alive at one moment of the step (batch, activations, gradients).
     reason: why something is None.
   """
 
@@ -64,5 +64,6 @@ def step_cost(trainer: Any, graphs: ReplicaGraphs) -> StepCost:
     num_examples=graphs.num_examples,
     forward_flops=count_flops(graphs.graph(FORWARD)) // graphs.num_replicas,
     step_flops=count_flops(update) // graphs.num_replicas,
-    peak_bytes=variable_bytes(trainer.state.variables()) + live_bytes(update, graphs.first_device),
+    peak_bytes=variable_bytes([*trainer.state.variables(), *trainer.step_variables])
+    + live_bytes(update, graphs.first_device),
   )

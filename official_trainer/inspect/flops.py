@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from official_trainer.inspect.graph_walk import walk
+from official_trainer.inspect.graph_walk import Scope, known_rounds, walk
 
 
 def count_flops(graph: tf.Graph) -> int:
@@ -17,23 +17,32 @@ def count_flops(graph: tf.Graph) -> int:
 
   TensorFlow's profiler counts each graph, those of functions that are called included; what it knows nothing of is
   counted here for the operations that matter (`_OWN`), and is 0 for the others, such as batch normalisation's. Of
-  branches all count, and of a loop one round: how many there are is not known before it runs.
+  branches all count, and of a loop one round where it is not plain how many there are (`graph_walk.known_rounds`).
 
   Args:
     graph: a FuncGraph whose shapes are static. Where they are not, the operation counts as 0.
   """
-  known: dict[int, int] = {}
-  scopes: dict[int, tf.Graph] = {}
+  times: dict[Scope, int] = {}
+  profiled: dict[int, int] = {}
   total = 0
   for node in walk(graph):
-    scopes.setdefault(id(node.scope), node.scope.graph)
+    scope = node.scope
+    if scope not in times:  # What calls it came before.
+      times[scope] = 1 if scope.parent is None else times[scope.parent] * _rounds(scope)
+      if id(scope.graph) not in profiled:
+        profiled[id(scope.graph)] = _profiled(scope.graph)
+      total += times[scope] * profiled[id(scope.graph)]
     if node.op.type in _OWN and _is_static(node.op):
-      total += _OWN[node.op.type](node.op)
-  for inner in scopes.values():
-    if id(inner) not in known:
-      known[id(inner)] = _profiled(inner)
-    total += known[id(inner)]
+      total += times[scope] * _OWN[node.op.type](node.op)
   return total
+
+
+def _rounds(scope: Scope) -> int:
+  """Returns how often a scope runs when its call runs once."""
+  if scope.role != "body" or scope.call is None or scope.parent is None:
+    return 1
+  rounds = known_rounds(scope.call, scope.parent.graph)
+  return 1 if rounds is None else rounds
 
 
 def _profiled(graph: tf.Graph) -> int:

@@ -103,6 +103,57 @@ def called_graphs(graph: tf.Graph, op: tf.Operation) -> Sequence[tf.Graph]:
   return [inner for inner in graphs if inner is not None]
 
 
+def known_rounds(loop: tf.Operation, graph: tf.Graph) -> int | None:
+  """Returns how many rounds a loop of `graph` has, where that is plain to see; else None.
+
+  Plain are a `maximum_iterations` that is a constant, and a condition that compares a counter from one constant to
+  another one with a limit that is a constant.
+  """
+  most = tf.get_static_value(loop.inputs[1]) if len(loop.inputs) > 1 and loop.inputs[1].dtype == tf.int32 else None
+  if most is not None and most.ndim == 0 and most > 0:
+    return int(most)
+  condition, body = (_function_graph(graph, loop, role) for role in ("cond", "body"))
+  if condition is None or body is None:
+    return None
+  test = _maker(condition.outputs[0])
+  if test.type != "Less" or (number := _place(test.inputs[0], condition)) is None:
+    return None
+  step = _maker(body.outputs[number])
+  if step.type not in ("Add", "AddV2") or _place(step.inputs[0], body) != number:
+    return None
+  limit = test.inputs[1]
+  if (kept := _place(limit, condition)) is not None and _is_kept(body, kept):
+    limit = loop.inputs[kept]
+  parts = [_constant(tensor) for tensor in (loop.inputs[number], limit, step.inputs[1])]
+  if None in parts or parts[2] <= 0:
+    return None
+  first, end, stride = parts
+  return max(0, -(-(end - first) // stride))
+
+
+def _constant(tensor: tf.Tensor) -> int | None:
+  """Returns the value of an integer that is a constant, or an entry of one, such as a static shape."""
+  value = tf.get_static_value(tensor)
+  if value is None and tensor.op.type == "StridedSlice" and tensor.shape.rank == 0:
+    entries, place = (tf.get_static_value(part) for part in tensor.op.inputs[:2])
+    if entries is not None and place is not None and entries.ndim == place.size == 1:
+      value = entries[place[0]]
+  return None if value is None or value.ndim else int(value)
+
+
+def _maker(tensor: tf.Tensor) -> tf.Operation:
+  while tensor.op.type == "Identity":
+    tensor = tensor.op.inputs[0]
+  return tensor.op
+
+
+def _place(tensor: tf.Tensor, graph: tf.Graph) -> int | None:
+  """Returns which argument of a graph a tensor is."""
+  while tensor.op.type == "Identity":
+    tensor = tensor.op.inputs[0]
+  return next((number for number, known in enumerate(graph.inputs) if known is tensor), None)
+
+
 def is_fixed(tensor: tf.Tensor, scope: Scope) -> bool:
   """Whether a compiler knows a tensor's value when it knows all shapes: constants, shapes, and what is made of them."""
   return _is_fixed(tensor, scope, 0)

@@ -79,21 +79,23 @@ class ReplicaGraphs:
         forward, backward, update and metrics.
     """
     if name not in self._functions:
-      step = {FORWARD: self._forward, UPDATE: self._trainer.replica_step.whole}[name]
+      step = {FORWARD: self._forward, UPDATE: self._trainer.update_replicas}[name]
       # The program of one replica alone may be given to XLA.
       jit_compile = True if self.num_replicas_in_sync == 1 else None
-      self._functions[name] = tf.function(self._on_replicas(step), jit_compile=jit_compile)
+      self._functions[name] = tf.function(self._taking_parts(step), jit_compile=jit_compile)
     return self._functions[name]
 
   def graph(self, name: str) -> tf.Graph:
     """Returns the graph of a function, of all replicas of this process; traces it at the first call."""
     return self.function(name).get_concrete_function(*self.specs).graph
 
-  def _on_replicas(self, step: Callable[[Any], Any]) -> Callable[..., Any]:
+  def _taking_parts(self, step: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Returns `step` as a function of tensors, without structure, that returns tensors."""
+
     def run(*parts: Any) -> Any:
       rest = iter(parts)
       leaves = [None if spec is None else next(rest) for spec in tf.nest.flatten(self._batch)]
-      outputs = self._strategy.run(step, args=(tf.nest.pack_sequence_as(self._batch, leaves),))
+      outputs = step(tf.nest.pack_sequence_as(self._batch, leaves))
       results = [self._strategy.experimental_local_results(part) for part in tf.nest.flatten(outputs)]
       return [part for parts in results for part in parts if part is not None]
 
@@ -102,7 +104,7 @@ class ReplicaGraphs:
   def _forward(self, batch: Any) -> Any:
     inputs = batch.inputs
     features = inputs[0] if isinstance(inputs, tuple) and len(inputs) == 2 else inputs
-    return self._trainer.task.inference_step(features, self._trainer.model)
+    return self._strategy.run(lambda part: self._trainer.task.inference_step(part, self._trainer.model), (features,))
 
 
 def _spec(leaf: Any) -> Any:

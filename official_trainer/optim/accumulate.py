@@ -40,6 +40,11 @@ class Accumulator:
     self._present: set[Hashable] = set()
     optimizer.apply_gradients = self._add
 
+  @property
+  def variables(self) -> list[tf.Variable]:
+    """The sums, which no checkpoint holds."""
+    return [*self._sums.values(), self._weight]
+
   @contextlib.contextmanager
   def adding(self, num_examples: tf.Tensor | int) -> Iterator[None]:
     """Lets `share_of` in the body know that the step is one of a part. Runs in replica context, traced.

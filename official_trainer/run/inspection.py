@@ -13,6 +13,7 @@ from official_trainer.actions.once import AfterFirstLoop
 from official_trainer.actions.profile import Profile
 from official_trainer.atomic import write_text
 from official_trainer.config.trainer import TrainerConfig
+from official_trainer.distribute.scratch import is_kept
 from official_trainer.errors import NotWritten
 from official_trainer.inspect.cost import StepCost, step_cost
 from official_trainer.inspect.graphs import dump_graphs
@@ -65,12 +66,13 @@ class Inspection:
     self._warn = warn
     self._note = note if self._is_chief else lambda text: None
     self._group_columns = group_columns
+    self._has_folder = is_kept(model_dir)
     self._is_fresh = False
     self._first_step = 0
     peers = trainer.peers
     request = RequestFile(
       os.path.join(model_dir, PROFILE_REQUEST),
-      looks=self._is_chief,
+      looks=self._is_chief and self._has_folder,
       warn=warn,
       from_chief=peers.from_chief if peers.num > 1 else None,
     )
@@ -109,7 +111,7 @@ class Inspection:
     if not is_fresh and _read(path) == table.to_text():
       return
     write_text(path, table.to_text())
-    self._note(f"model: {table.summary}; listed in {PARAMETERS}")
+    self._note(f"model: {table.summary}{f'; listed in {PARAMETERS}' if self._has_folder else ''}")
     logging.debug("%s", table.to_text())
     self._writer.text(self._first_step, "parameter_table", table.to_markdown())
 

@@ -7,6 +7,7 @@ from official_trainer.config.experiment import ExperimentConfig
 from official_trainer.config.trainer import BestCheckpointConfig, TrainerConfig
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.errors import Origin
+from official_trainer.inspect.config import ProfileConfig
 
 USER, EXPERIMENT = Origin("--params_override"), Origin("experiment", "a.py", 3)
 ASKED = {
@@ -42,6 +43,23 @@ def test_what_the_experiment_asks_for_by_itself_is_left_out_aloud():
     "there is no --model_dir: nothing of this run is kept (left out: trainer.checkpoints_at, "
     "trainer.best_checkpoint_export_subdir, trainer.best_checkpoints, trainer.recovery_max_trials)"
   ]
+
+
+PLACED = {"dump_graphs": {"dump_graphs": "text"}, "profile.steps": {"profile": ProfileConfig(steps=(1, 2))}}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_what_needs_a_folder_is_refused_where_the_user_wrote_it_and_left_out_where_the_experiment_did(name):
+  asked = config(**PLACED[name])
+  assert list(outputs.problems(asked, lambda key: USER)) == []
+  (problem,) = outputs.problems(asked, lambda key: USER, has_folder=False)
+  assert (problem.path, problem.origin) == (f"trainer.{name}", USER)
+  assert problem.message == "needs a folder, but there is no --model_dir. Leave this out, or give one."
+  assert list(outputs.problems(asked, lambda key: EXPERIMENT, has_folder=False)) == []
+  found, (line,) = outputs.kept(asked, "train", has_folder=False)
+  assert found.trainer == TrainerConfig(save_checkpoints=False, write_summaries=False)
+  assert line.endswith(f"(left out: trainer.{name})")
+  assert outputs.kept(asked, "train", has_folder=True) == (asked, [])
 
 
 def test_a_run_that_keeps_everything_says_nothing():

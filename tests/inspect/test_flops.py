@@ -1,5 +1,6 @@
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from official_trainer.inspect.flops import count_flops
 
@@ -31,7 +32,30 @@ def test_functions_that_are_called_count_each_time():
   assert counted(lambda x, y: inner(x, y) + inner(x, y + 1.0), (8, 16), (16, 4)) == 2 * 2 * 8 * 16 * 4 + 64 + 32
 
 
-def test_a_loop_counts_one_round():
+@pytest.mark.parametrize("most", [None, 5])
+def test_a_loop_with_a_fixed_number_of_rounds_counts_all_of_them(most):
+  def loop(x, y):
+    limit = 5 if most is None else 1000
+
+    def body(index, total):
+      return index + 1, total + tf.matmul(x, y)
+
+    return tf.while_loop(
+      lambda index, total: index < limit, body, (tf.constant(0), tf.zeros((8, 4))), maximum_iterations=most
+    )
+
+  rounds = counted(loop, (8, 16), (16, 4)) / (2 * 8 * 16 * 4 + 8 * 4)
+  assert 5 <= rounds < 5.1  # And what counts the rounds.
+
+
+def test_a_recurrent_layer_counts_every_step():
+  layer = tf_keras.layers.LSTM(6)
+  layer(tf.zeros((2, 7, 4)))
+  products = 7 * 2 * 2 * (4 + 6) * (4 * 6)
+  assert products <= counted(lambda x: layer(x), (2, 7, 4)) <= 1.5 * products
+
+
+def test_a_loop_counts_one_round_where_it_is_not_plain_how_many_there_are():
   def loop(x, y):
     total = tf.zeros((8, 4))
     for _ in tf.range(tf.cast(x[0, 0], tf.int32)):

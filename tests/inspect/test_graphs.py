@@ -93,6 +93,20 @@ def test_a_step_of_each_of_two_replicas_costs_half_of_the_forward_pass_of_one(tw
   assert costs[0].peak_bytes > costs[1].peak_bytes > sum(v.numpy().nbytes for v in two.state.variables())
 
 
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_a_step_in_parts_takes_the_same_operations_and_room_for_the_sums(num_replicas):
+  costs = []
+  for parts in (1, 2):
+    trainer = begun(num_replicas, config=small_tasks.experiment(batch_size=64, gradient_accumulation_steps=parts))
+    with trainer.strategy.scope():
+      costs.append(step_cost(trainer, ReplicaGraphs(trainer)))
+  whole, in_parts = costs
+  assert in_parts.forward_flops == whole.forward_flops
+  # Two halves of the batch, and what is done once for each part.
+  assert whole.step_flops < in_parts.step_flops < 1.2 * whole.step_flops
+  assert sum(variable.shape.num_elements() for variable in trainer.step_variables) == 4 + 1
+
+
 def test_what_another_replica_holds_takes_no_memory_of_the_first(two):
   with two.strategy.scope():
     graphs = ReplicaGraphs(two)

@@ -1,5 +1,7 @@
 import pytest
+import tensorflow as tf
 
+from official_trainer.distribute.scratch import written_folder
 from official_trainer.inspect.config import ProfileConfig
 from official_trainer.optim.group_columns import GroupColumns
 from official_trainer.run.inspection import Inspection
@@ -73,6 +75,15 @@ def test_a_run_that_goes_on_says_nothing_of_them_unless_they_are_others(trainer,
 def test_a_list_that_is_missing_is_written_again(trainer, tmp_path):
   Told(trainer, tmp_path).begin(False)
   assert (tmp_path / "parameters.txt").exists()
+
+
+def test_a_run_without_a_folder_names_no_file_and_is_asked_by_none(trainer):
+  with written_folder("", trainer.peers) as folder:
+    told = Told(trainer, folder).begin(True)
+    assert told.said == [f"model: {SUMMARY}"]
+    with tf.io.gfile.GFile(f"{folder}/PROFILE", "w") as file:
+      file.write("")
+    assert told.inspection.stops(0) == ()
 
 
 def test_only_the_chief_tells(trainer, tmp_path, monkeypatch):
