@@ -35,10 +35,11 @@ def micro_batch(batch: Batch, index: tf.Tensor, num: int) -> Batch:
     checks = [] if known is not None else [_divides(whole, num)]
     with tf.control_dependencies(checks):
       size = whole // num
-      rows = tensor[index * size : (index + 1) * size]
-    if known is not None and isinstance(rows, tf.Tensor):
-      rows.set_shape([known // num, *tensor.shape[1:]])
-    return rows
+      if not isinstance(tensor, tf.Tensor):
+        return tensor[index * size : (index + 1) * size]
+      # With a size of its own: to XLA, rows between two numbers that are computed are as many as the whole has.
+      rest = [tf.shape(tensor)[axis] if dim is None else dim for axis, dim in enumerate(tensor.shape) if axis]
+      return tf.slice(tensor, [index * size, *(0 for _ in rest)], [size, *rest])
 
   return Batch(tf.nest.map_structure(part, batch.inputs), part(batch.mask))
 

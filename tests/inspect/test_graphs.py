@@ -143,6 +143,16 @@ def test_text_is_xlas_program_before_and_after_it_was_compiled(one, tmp_path):
   assert "f32[4,3]" in (tmp_path / "forward.hlo.txt").read_text()
 
 
+# To XLA each part had as many rows as the whole: it refused the step, "Incompatible shapes: [4,8] vs. [2,8]".
+def test_xla_takes_a_step_in_parts(tmp_path):
+  trainer = begun(
+    task=lambda config: small_tasks.Regression(config, layers=small_tasks.everything),
+    config=small_tasks.experiment(gradient_accumulation_steps=2),
+  )
+  _, sizes = dumped(trainer, tmp_path, "text")
+  assert "update.optimized_hlo.txt" in sizes
+
+
 def test_several_replicas_and_moving_shapes_have_tensorflows_graph_and_the_reason(two, moving, tmp_path):
   reasons = {
     two: "2 replicas compute in one graph, or sum their gradients outside of it; XLA takes what one computes alone",
