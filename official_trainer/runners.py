@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from official_trainer import registry
-from official_trainer.config import nearest
+from official_trainer.config.named import Named
 from official_trainer.errors import ConfigError
 
 Run = Callable[..., Any]
@@ -21,7 +21,7 @@ Run = Callable[..., Any]
 
 R = TypeVar("R", bound=Run)
 
-_registered: dict[str, Run] = {}
+_NAMED: Named[Run] = Named("runner")
 
 
 def register_runner(name: str) -> Callable[[R], R]:
@@ -31,15 +31,7 @@ def register_runner(name: str) -> Callable[[R], R]:
     ConfigError: if another function has the name already.
   """
 
-  def decorate(run: R) -> R:
-    known = _registered.get(name)
-    if known is not None and registry.place(known) != registry.place(run):
-      message = f"is registered twice: by {registry.place(known).file} and by {registry.place(run).file}."
-      raise ConfigError.of(f"runner '{name}'", message)
-    _registered[name] = run
-    return run
-
-  return decorate
+  return _NAMED.register(name)
 
 
 def get_runner(name: str) -> Run:
@@ -48,18 +40,12 @@ def get_runner(name: str) -> Run:
   Raises:
     ConfigError: if there is none.
   """
-  if name in _registered:
-    return _registered[name]
   module, colon, function = name.partition(":")
-  if colon:
-    registry.import_modules([module])
-    found = getattr(importlib.import_module(module), function, None)
-    if callable(found):
-      run: Run = found
-      return run
+  if name in _NAMED or not colon:
+    return _NAMED.find(name, "trainer.runner")
+  registry.import_modules([module])
+  found = getattr(importlib.import_module(module), function, None)
+  if not callable(found):
     raise ConfigError.of("trainer.runner", f"{module} has no function '{function}'.")
-  known = f" Known: {', '.join(sorted(_registered))}." if _registered else ""
-  message = (
-    f"there is no runner '{name}'.{nearest.meant(name, _registered)}{known}\nWrite 'module:function', or register it."
-  )
-  raise ConfigError.of("trainer.runner", message)
+  run: Run = found
+  return run

@@ -44,7 +44,7 @@ GOOD = {
   "official_trainer/trainer.py": "import orbit\nfrom official_trainer import state, task",
   "official_trainer/task.py": "import tf_keras",
   "official_trainer/runner.py": "from official_trainer.trainer import Trainer",
-  "official_trainer/compat/model_garden.py": ("import official.core\nfrom official_trainer.runner import Runner"),
+  "official_trainer/compat/model_garden.py": ("import official.core\nfrom official_trainer.run.session import Session"),
   "official_trainer/train.py": (
     "from absl import app\nfrom official_trainer.config import loading\n"
     "def main():\n  from official_trainer.runner import Runner"

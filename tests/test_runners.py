@@ -1,12 +1,13 @@
 import pytest
 
 from official_trainer import runners
+from official_trainer.config.named import Named
 from official_trainer.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-  monkeypatch.setattr(runners, "_registered", {})
+  monkeypatch.setattr(runners, "_NAMED", Named("runner"))
 
 
 def sweep(loaded, *, mode, model_dir):

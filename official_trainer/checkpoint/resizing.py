@@ -9,15 +9,14 @@ from typing import TypeVar
 import numpy as np
 import tensorflow as tf
 
-from official_trainer.config.nearest import meant
-from official_trainer.errors import ConfigError
+from official_trainer.config.named import Named
 
 Resize = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
 """Takes a value and the shape of the variable; returns the value in that shape, or raises ValueError."""
 
 F = TypeVar("F", bound=Resize)
 
-_registered: dict[str, Resize] = {}
+_NAMED: Named[Resize] = Named("function for another shape")
 
 
 def register_resize(name: str) -> Callable[[F], F]:
@@ -31,15 +30,7 @@ def register_resize(name: str) -> Callable[[F], F]:
     ConfigError: if another function has the name already.
   """
 
-  def decorate(function: F) -> F:
-    known = _registered.get(name)
-    if known is not None and (known.__module__, known.__qualname__) != (function.__module__, function.__qualname__):
-      message = f"is registered twice: by {known.__module__} and by {function.__module__}. Rename one of them."
-      raise ConfigError.of(f"resize '{name}'", message)
-    _registered[name] = function
-    return function
-
-  return decorate
+  return _NAMED.register(name)
 
 
 def resize_function(name: str, setting: str) -> Resize:
@@ -52,10 +43,7 @@ def resize_function(name: str, setting: str) -> Resize:
   Raises:
     ConfigError: if there is none of that name.
   """
-  if name not in _registered:
-    known = ", ".join(sorted(_registered))
-    raise ConfigError.of(setting, f"there is no function '{name}'.{meant(name, _registered)} Registered: {known}.")
-  return _registered[name]
+  return _NAMED.find(name, setting)
 
 
 @register_resize("position_embedding")

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 import tf_keras
 
-from official_trainer.config.nearest import meant
+from official_trainer.config.named import Named
 from official_trainer.errors import ConfigError
 from official_trainer.optim.config import (
   ExponentialScheduleConfig,
@@ -88,7 +88,7 @@ class OfHistory(Schedule):
     return (float(self._function(history)),)
 
 
-_registered: dict[str, Any] = {}
+_NAMED: Named[Any] = Named("schedule")
 
 
 def register_schedule(name: str) -> Callable[[Any], Any]:
@@ -96,13 +96,11 @@ def register_schedule(name: str) -> Callable[[Any], Any]:
 
   `history.series(mode, metric)` gives [(step, value)]; it ends with the newest evaluation before the step. The
   arguments are those of the config.
+
+  Raises:
+    ConfigError: if another schedule has the name already.
   """
-
-  def decorate(schedule: Any) -> Any:
-    _registered[name] = schedule
-    return schedule
-
-  return decorate
+  return _NAMED.register(name)
 
 
 def build_schedule(config: ScheduleConfig, key: str) -> Schedule:
@@ -196,17 +194,10 @@ def _plateau(config: PlateauScheduleConfig) -> Schedule:
 
 
 def _custom(name: str, arguments: Mapping[str, Any], key: str) -> Schedule:
-  if name not in _registered:
-    known = ", ".join(sorted(_registered)) or "none"
-    raise ConfigError.of(
-      f"{key}.name",
-      f"{name!r} is not registered.{meant(name, _registered)} Registered: {known}.\n"
-      "Import the module that holds it with --experiment_module, or in the task's.",
-    )
-  registered = _registered[name]
-  if not isinstance(registered, type):
-    return OfHistory(functools.partial(registered, **arguments))
+  found = _NAMED.find(name, f"{key}.name")
+  if not isinstance(found, type):
+    return OfHistory(functools.partial(found, **arguments))
   try:
-    return registered(**arguments)
+    return found(**arguments)
   except TypeError as error:
     raise ConfigError.of(f"{key}.arguments", f"do not fit {name!r}: {error}.") from error

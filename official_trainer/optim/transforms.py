@@ -8,14 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from official_trainer.config.nearest import meant
-from official_trainer.errors import ConfigError
+from official_trainer.config.named import Named
 from official_trainer.optim.config import GradientTransformConfig
 
 Pairs = list[tuple[Any, tf.Variable]]
 TransformFn = Callable[..., Sequence[Any]]
 
-_registered: dict[str, TransformFn] = {}
+_NAMED: Named[TransformFn] = Named("gradient transform")
 
 
 def register_gradient_transform(name: str) -> Callable[[TransformFn], TransformFn]:
@@ -24,13 +23,11 @@ def register_gradient_transform(name: str) -> Callable[[TransformFn], TransformF
   It runs in replica context, traced, on the gradients of the global batch: the same on every replica. `gradients` are
   tensors or `tf.IndexedSlices`, none of them None; `variables` are theirs, in order; `step` is an int64 scalar, the
   number of updates of the optimizer before this one.
+
+  Raises:
+    ConfigError: if another function has the name already.
   """
-
-  def decorate(transform: TransformFn) -> TransformFn:
-    _registered[name] = transform
-    return transform
-
-  return decorate
+  return _NAMED.register(name)
 
 
 @dataclasses.dataclass
@@ -129,14 +126,7 @@ def _centralize(pairs: Pairs, step: tf.Tensor) -> Pairs:
 
 
 def _custom(name: str, index: int) -> Callable[..., Pairs]:
-  if name not in _registered:
-    known = ", ".join(sorted(_registered)) or "none"
-    raise ConfigError.of(
-      f"trainer.optimizer_config.gradient_transforms.{index}.custom.name",
-      f"{name!r} is not registered.{meant(name, _registered)} Registered: {known}.\n"
-      "Import the module that holds it with --experiment_module, or in the task's.",
-    )
-  transform = _registered[name]
+  transform = _NAMED.find(name, f"trainer.optimizer_config.gradient_transforms.{index}.custom.name")
 
   def apply(pairs: Pairs, step: tf.Tensor, **arguments: Any) -> Pairs:
     variables = [variable for _, variable in pairs]

@@ -7,7 +7,7 @@ import importlib
 import os
 from collections.abc import Callable
 
-from official_trainer.config.nearest import meant
+from official_trainer.config.named import Named
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.errors import Problem
 from official_trainer.writers.base import Writer
@@ -33,8 +33,6 @@ class WriterContext:
 
 WriterFactory = Callable[..., Writer]
 
-_registered: dict[str, WriterFactory] = {}
-
 
 def register_writer(name: str) -> Callable[[WriterFactory], WriterFactory]:
   """Registers `factory(context, **arguments) -> Writer` under a name, for `trainer.writers`.
@@ -45,17 +43,11 @@ def register_writer(name: str) -> Callable[[WriterFactory], WriterFactory]:
   It is called in the process that writes the run's folder, once for each start. `arguments` are
   `trainer.writer_arguments.<name>`.
 
-  Args:
-    name: neither that of a built-in writer, nor one of those that are always there.
+  Raises:
+    ConfigError: if another writer, such as a built-in one, has the name already.
   """
 
-  def decorate(factory: WriterFactory) -> WriterFactory:
-    if name in _BUILT_IN:
-      raise ValueError(f"a writer cannot be registered as {name!r}: that is a built-in one.")
-    _registered[name] = factory
-    return factory
-
-  return decorate
+  return _NAMED.register(name)
 
 
 def missing_writers(options: TrainerConfig) -> list[Problem]:
@@ -65,13 +57,8 @@ def missing_writers(options: TrainerConfig) -> list[Problem]:
   """
   problems = []
   for name in options.writers:
-    if name not in {**_BUILT_IN, **_registered}:
-      known = [*_BUILT_IN, *sorted(_registered)]
-      message = (
-        f"names {name!r}, which is not registered.{meant(name, known)} Known: {', '.join(known)}.\n"
-        "Import the module that registers it with --experiment_module, or in the task's."
-      )
-      problems.append(Problem(_KEY, message))
+    if problem := _NAMED.problem(name):
+      problems.append(Problem(_KEY, problem))
     elif name in _BUILT_IN and name in options.writer_arguments:
       problems.append(Problem(f"trainer.writer_arguments.{name}", "has no effect: the writer is a built-in one."))
   if _WANDB in options.writers:
@@ -86,9 +73,7 @@ def missing_writers(options: TrainerConfig) -> list[Problem]:
 def chosen_writers(options: TrainerConfig, model_dir: str) -> list[Writer]:
   """Makes the writers that a config asks for, in its order. Call where `missing_writers` finds nothing."""
   context = WriterContext(model_dir=model_dir, options=options)
-  return [
-    {**_BUILT_IN, **_registered}[name](context, **options.writer_arguments.get(name, {})) for name in options.writers
-  ]
+  return [_NAMED.find(name, _KEY)(context, **options.writer_arguments.get(name, {})) for name in options.writers]
 
 
 def _csv(context: WriterContext) -> Writer:
@@ -100,3 +85,4 @@ def _wandb(context: WriterContext) -> Writer:
 
 
 _BUILT_IN: dict[str, WriterFactory] = {"csv": _csv, _WANDB: _wandb}
+_NAMED: Named[WriterFactory] = Named("writer", _BUILT_IN)

@@ -232,5 +232,5 @@ def test_what_cannot_be_resized_is_a_mismatch_that_names_the_function(positions)
 
 
 def test_an_unknown_function_is_refused_also_where_nothing_needs_it(positions):
-  with pytest.raises(ConfigError, match="task.init.resize.0: there is no function 'positions'"):
+  with pytest.raises(ConfigError, match="task.init.resize.0: there is no function for another shape 'positions'"):
     initialised(with_positions(4), positions, resize=[["positions/", "positions"]])

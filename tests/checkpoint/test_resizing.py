@@ -82,7 +82,7 @@ def test_what_is_no_table_of_positions_is_refused(function, value, shape, messag
 
 @pytest.fixture
 def registry(monkeypatch):
-  monkeypatch.setattr(resizing, "_registered", dict(resizing._registered))
+  monkeypatch.setattr(resizing._NAMED, "_things", dict(resizing._NAMED._things))
 
 
 def test_functions_of_users_are_found_by_their_names(registry):
@@ -96,9 +96,8 @@ def test_functions_of_users_are_found_by_their_names(registry):
 def test_an_unknown_name_is_refused_with_the_nearest(registry):
   with pytest.raises(ConfigError) as raised:
     resizing.resize_function("position_embeding", "task.init.resize.0")
-  assert "task.init.resize.0: there is no function 'position_embeding'. Did you mean 'position_embedding'?" in str(
-    raised.value
-  )
+  text = "there is no function for another shape 'position_embeding'. Did you mean 'position_embedding'?"
+  assert f"task.init.resize.0: {text}" in str(raised.value)
 
 
 def test_two_functions_of_one_name_are_refused_and_a_module_may_be_loaded_again(registry):
@@ -107,5 +106,5 @@ def test_two_functions_of_one_name_are_refused_and_a_module_may_be_loaded_again(
 
   register_resize("mine")(function)
   register_resize("mine")(function)
-  with pytest.raises(ConfigError, match="resize 'position_embedding': is registered twice"):
+  with pytest.raises(ConfigError, match="function for another shape 'position_embedding': is registered twice"):
     register_resize("position_embedding")(function)

@@ -103,6 +103,8 @@ def test_a_schedule_of_history_and_step_is_a_class():
 
 
 def test_a_schedule_that_is_not_registered_is_refused_with_the_nearest():
-  register_schedule("tests/last")(lambda history: 1.0)
-  with pytest.raises(ConfigError, match=r"x.custom.name: 'tests/lost' is not registered. Did you mean 'tests/last'"):
-    values("custom", CustomScheduleConfig(name="tests/lost"), [0])
+  register_schedule("tests/first")(lambda history: 1.0)
+  with pytest.raises(
+    ConfigError, match=r"x.custom.name: there is no schedule 'tests/firts'. Did you mean 'tests/first'"
+  ):
+    values("custom", CustomScheduleConfig(name="tests/firts"), [0])

@@ -101,7 +101,9 @@ def test_a_function_of_the_users_own_takes_its_arguments_from_the_config():
 
 
 def test_a_function_that_is_not_registered_is_refused_with_the_nearest():
-  own = GradientTransformConfig(type="custom", custom=CustomTransformConfig(name="tests/scale"))
-  with pytest.raises(ConfigError, match="custom.name: 'tests/scale' is not registered. Did you mean 'tests/scaled'"):
-    register_gradient_transform("tests/scaled")(lambda gradients, variables, step: gradients)
+  own = GradientTransformConfig(type="custom", custom=CustomTransformConfig(name="tests/halve"))
+  with pytest.raises(
+    ConfigError, match="custom.name: there is no gradient transform 'tests/halve'. Did you mean 'tests/half'"
+  ):
+    register_gradient_transform("tests/half")(lambda gradients, variables, step: gradients)
     build_transforms([own], 1)

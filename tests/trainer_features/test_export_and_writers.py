@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_trainer.config.loading import load
+from official_trainer.config.named import Named
 from official_trainer.errors import ConfigError
 from official_trainer.metrics.gathered import real_rows
 from official_trainer.run import export as export_module
@@ -124,7 +125,7 @@ def test_d64_every_sink_shows_the_same_run(tmp_path, monkeypatch):
 
 
 def test_d64_a_writer_of_ones_own_is_asked_for_by_name(tmp_path, monkeypatch):
-  monkeypatch.setattr(chosen, "_registered", {})
+  monkeypatch.setattr(chosen, "_NAMED", Named("writer", chosen._BUILT_IN))
   written = []
 
   class Listed(Writer):
@@ -156,7 +157,7 @@ def test_d64_a_sink_that_is_not_there_is_known_before_anything_starts(tmp_path, 
   with pytest.raises(ConfigError) as error:
     run_with(tmp_path / "a", "trainer.writers=[wandb,cvs]")
   assert "Install it: pip install wandb" in str(error.value)
-  assert "names 'cvs', which is not registered. Did you mean 'csv'?" in str(error.value)
+  assert "there is no writer 'cvs'. Did you mean 'csv'?" in str(error.value)
   assert not (tmp_path / "a").exists()
 
 

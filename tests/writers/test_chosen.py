@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+from official_trainer.config.named import Named
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.writers import chosen
 from official_trainer.writers.base import WriterGroup
@@ -15,7 +16,7 @@ from official_trainer.writers.wandb_run import WandbWriter
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch):
-  monkeypatch.setattr(chosen, "_registered", {})
+  monkeypatch.setattr(chosen, "_NAMED", Named("writer", chosen._BUILT_IN))
 
 
 @pytest.fixture
@@ -69,14 +70,14 @@ def test_a_registered_writer_gets_its_run_and_its_arguments(tmp_path):
 def test_a_name_that_nobody_registered_is_named_with_the_nearest():
   register_writer("letters")(lambda context: WriterGroup())
   [problem] = said(writers=("leters",))
-  assert problem.startswith("trainer.writers: names 'leters', which is not registered. Did you mean 'letters'?")
-  assert "Known: csv, wandb, letters." in problem
+  assert problem.startswith("trainer.writers: there is no writer 'leters'. Did you mean 'letters'?")
+  assert "Known: csv, letters, wandb." in problem
 
 
 def test_built_in_writers_take_no_arguments_and_keep_their_names():
   assert said(writers=("csv",), writer_arguments={"csv": {"sep": ";"}}) == [
     "trainer.writer_arguments.csv: has no effect: the writer is a built-in one."
   ]
-  with pytest.raises(ValueError, match="cannot be registered as 'csv'"):
+  with pytest.raises(ConfigError, match="writer 'csv': is registered twice"):
     register_writer("csv")
     register_writer("csv")(lambda context: WriterGroup())
