@@ -22,7 +22,7 @@ def test_a_runner_is_found_by_the_name_under_which_it_is_registered():
 
 def test_two_runners_of_one_name_are_refused():
   runners.register_runner("sweep")(sweep)
-  with pytest.raises(ConfigError, match="runner 'sweep': is registered twice: by .*test_runners.py"):
+  with pytest.raises(ConfigError, match="runner 'sweep': is registered twice: by .*:sweep"):
     runners.register_runner("sweep")(lambda loaded, *, mode, model_dir: None)
 
 

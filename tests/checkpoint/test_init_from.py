@@ -194,7 +194,7 @@ def with_positions(num_positions):
 @pytest.fixture
 def positions(tmp_path, monkeypatch):
   """The path of a table of four positions: 0, 1, 2, 3."""
-  monkeypatch.setattr(resizing, "_registered", dict(resizing._registered))
+  monkeypatch.setattr(resizing._NAMED, "_things", dict(resizing._NAMED._things))
   model = with_positions(4)
   model.layers[-1].table.assign(tf.range(4.0)[tf.newaxis, :, tf.newaxis] * tf.ones((1, 4, 2)))
   model.save_weights(tmp_path / "w.h5")

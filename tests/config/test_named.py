@@ -21,9 +21,7 @@ def test_what_is_registered_is_found_and_a_module_may_be_loaded_again():
 
 def test_two_things_of_one_name_are_refused_with_both():
   named = Named("colour", {"red": one})
-  with pytest.raises(
-    ConfigError, match="colour 'red': is registered twice: by .*test_named:one and by .*test_named:other"
-  ):
+  with pytest.raises(ConfigError, match="colour 'red': is registered twice: by .*:one and by .*:other"):
     named.register("red")(other)
 
 

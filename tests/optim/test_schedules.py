@@ -104,7 +104,5 @@ def test_a_schedule_of_history_and_step_is_a_class():
 
 def test_a_schedule_that_is_not_registered_is_refused_with_the_nearest():
   register_schedule("tests/first")(lambda history: 1.0)
-  with pytest.raises(
-    ConfigError, match=r"x.custom.name: there is no schedule 'tests/firts'. Did you mean 'tests/first'"
-  ):
+  with pytest.raises(ConfigError, match=r"custom.name: there is no schedule 'tests/firts'. Did you mean 'tests/first'"):
     values("custom", CustomScheduleConfig(name="tests/firts"), [0])

@@ -7,6 +7,7 @@ import pytest
 
 from official_trainer.config.named import Named
 from official_trainer.config.trainer import TrainerConfig
+from official_trainer.errors import ConfigError
 from official_trainer.writers import chosen
 from official_trainer.writers.base import WriterGroup
 from official_trainer.writers.chosen import chosen_writers, missing_writers, register_writer
