@@ -151,6 +151,7 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> int:
     ConfigError,
     errors.BrokenCheckpoint,
     errors.CheckpointMismatch,
+    errors.ExportRefused,
     errors.TrainingDiverged,
     errors.Preempted,
     errors.PeerLost,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from official_trainer.atomic import write_text
-from official_trainer.errors import ExportRefused
+from official_trainer.errors import ConfigError, ExportRefused
 from official_trainer.export import manifest
 from official_trainer.export.comparison import compare
 from official_trainer.export.config import ExportConfig
@@ -81,8 +81,7 @@ class Exporter:
     """Builds and traces the signatures, so that what is wrong with them is known before anything is trained.
 
     Raises:
-      ConfigError: names those that cannot be traced.
-      ValueError: if the model does not say what it takes.
+      ConfigError: names those that cannot be traced, or says what is missing to make any.
     """
     if SAVED_MODEL in self._settings.formats:
       traced(self._signatures())
@@ -95,7 +94,7 @@ class Exporter:
 
     Raises:
       ExportRefused: if, loaded again, it does not compute what the model in memory computes. Nothing is left of it.
-      ConfigError, ValueError: if there is something wrong with the signatures.
+      ConfigError: if there is something wrong with the signatures.
       NotWritten: if the file system refuses.
     """
     with self._weights_in_place() as weights, self._held(), new_folder(folder, last=manifest.FILE) as temporary:
@@ -134,7 +133,10 @@ class Exporter:
     task, model = self._task, self._state.model
     if getattr(model, "save_spec", lambda: True)() is None and self._examples.features is not None:
       task.inference_step(self._examples.features, model)  # A subclassed model knows what it takes once it was called.
-    return task.serving_signatures(model)
+    try:
+      return task.serving_signatures(model)
+    except ValueError as error:
+      raise ConfigError.of("task.task_class", f"{type(task).__name__} cannot be served: {error}") from error
 
   def _try(self, temporary: str, folder: str, signatures: Mapping[str, Signature]) -> dict[str, dict[str, Any]]:
     """Compares what is loaded again with the model in memory."""

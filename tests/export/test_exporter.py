@@ -127,6 +127,15 @@ def test_a_subclassed_model_learns_from_the_examples_what_it_takes(tmp_path):
   assert list(manifest(tmp_path / "7")["signatures"]["serving_default"]["inputs"]) == ["numbers"]
 
 
+def test_a_model_that_does_not_say_what_it_takes_is_refused_without_examples(tmp_path):
+  task = models.Subclassed(None)
+  exporter = models.exporter_of(task, models.state_of(task.build_model()), features=None)
+  with pytest.raises(
+    ConfigError, match="task.task_class: Subclassed cannot be served: Model does not say"
+  ):
+    exporter.rehearse()
+
+
 def test_several_signatures_are_each_tried_on_their_inputs(tmp_path):
   task = models.Words()
   features = np.array(models.WORDS * 20, object)

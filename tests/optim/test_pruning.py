@@ -8,10 +8,13 @@ import tensorflow as tf
 import tensorflow_model_optimization as tfmot
 import tf_keras
 
+from official_trainer.export.config import ExportConfig
 from official_trainer.optim.config import EmaConfig
 from official_trainer.optim.pruning import NoPruning, build_pruning
+from official_trainer.run import export as export_module
 from official_trainer.run import session as session_module
 from tests import tiny
+from tests.export.reload_here import reload_here
 
 
 class Pruned(tiny.TinyTask):
@@ -72,6 +75,18 @@ def test_evaluating_more_often_changes_no_weight_and_no_average(whole, tmp_path)
   result = tiny.build(tmp_path, **{**SETTINGS, "validation_interval": 1}).run()
   for one, other in zip(result.state.variables(), whole[1].state.variables(), strict=True):
     assert one.numpy().tobytes() == other.numpy().tobytes(), one.name
+
+
+def test_exporting_the_best_changes_no_weight_and_no_average(whole, tmp_path, monkeypatch):
+  monkeypatch.setattr(export_module, "reload_in_fresh_process", reload_here)
+  best = {**tiny.BEST, "export": ExportConfig(on_best=True)}
+  built = tiny.build(tmp_path, **SETTINGS, **best)
+  result = built.run()
+  assert "exported the best weights" in built.said
+  for one, other in zip(result.state.variables(), whole[1].state.variables(), strict=True):
+    assert one.numpy().tobytes() == other.numpy().tobytes(), one.name
+  loaded = tf.saved_model.load(str(tmp_path / "best_export"))
+  assert any("mask" in weight.name for weight in loaded.weights)
 
 
 def test_what_is_held_comes_back_also_when_the_body_raises():
