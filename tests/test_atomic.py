@@ -123,7 +123,7 @@ for index in itertools.count():
 
 
 @pytest.mark.slow
-def test_killed_in_the_middle_of_writing_the_file_is_whole(tmp_path):
+def test_t53_killed_in_the_middle_of_writing_the_file_is_whole(tmp_path):
   path = tmp_path / "record.txt"
   child = subprocess.Popen([sys.executable, "-c", _WRITE_FOR_EVER, str(path)], stdout=subprocess.PIPE, text=True)
   try:

@@ -80,11 +80,22 @@ def state(built):
   return built.state
 
 
-def test_the_checkpoint_has_one_root_for_each_part(state, tmp_path):
+def test_t1_d31_the_checkpoint_has_one_root_for_each_part(state, tmp_path):
   with state.packed() as checkpoint:
     prefix = checkpoint.write(str(tmp_path / "ckpt-0"))
-  roots = {name.partition("/")[0] for name in tiny.contents(prefix)}
-  assert roots == {"model", "optimizer", "ema", "global_step", "host"}
+  names = {name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE") for name in tiny.contents(prefix)}
+  assert {name.partition("/")[0] for name in names} == {"model", "optimizer", "ema", "global_step", "host"}
+  # Every one of these names is a promise to whoever reads a checkpoint later.
+  assert names == {
+    *(f"ema/{index}" for index in range(6)),
+    "global_step",
+    "host",
+    *(f"model/layer_with_weights-0/{name}" for name in ("gamma", "beta", "moving_mean", "moving_variance")),
+    *(f"model/layer_with_weights-1/{name}" for name in ("kernel", "bias")),
+    "optimizer/_iterations",
+    "optimizer/_learning_rate",
+    *(f"optimizer/_variables/{index}" for index in range(1, 9)),
+  }
 
 
 def test_without_averages_and_without_an_optimizer_their_roots_are_missing(tmp_path):

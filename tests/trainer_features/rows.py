@@ -1,7 +1,7 @@
 """What three other trainers do, as it is here: one row for each behaviour. No TensorFlow.
 
-A row is T (Trax), D (a DETR trainer) or M (Model Garden) with a number, and has at least one test that is named after it
-(`test_t13_...`, several: `test_t13_t14_...`), anywhere below tests/. One without says why: `gap`.
+A row is T (Trax), D (a DETR trainer) or M (Model Garden) with a number. At least one test, anywhere below tests/, is
+named after it (`test_t13_...`, several: `test_t13_t14_...`), or it says why there is none: `gap`.
 """
 
 from __future__ import annotations

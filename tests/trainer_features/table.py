@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.trainer_features.rows import ROWS, TRAINERS, Row
+from tests.trainer_features.rows import TRAINERS, Row
 
 _NAME = re.compile(r"test_((?:[tdm]\d+_)+)")
 # A test that is never run, or need not pass, stands for nothing.
@@ -16,7 +16,7 @@ _IDLE_MARKS = ("skip", "xfail")
 
 _TOP = """# What other trainers do
 
-<!-- Written by `make trainer-features` from the names of the tests: change those, or tests/trainer_features/rows.py. -->
+<!-- Written by `make trainer-features` from the names of the tests and tests/trainer_features/rows.py. -->
 
 The behaviours of three other trainers, in the form that they have here, and the tests that are named after each.
 """
