@@ -14,7 +14,7 @@ EXPERIMENTS = "official_trainer.experiments"
 
 # Unit -> layer. A unit is a file or a folder directly inside the library.
 LAYERS = {
-  "config": 0, "registry": 0, "runners": 0, "errors": 0, "checkout": 0, "cadence": 0,
+  "config": 0, "registry": 0, "runners": 0, "errors": 0, "checkout": 0, "cadence": 0, "format_version": 0,
   "processes": 0,  # starts programs, and is none that computes
   "atomic": 0.5,  # the one way to write a file, which every folder of layer 1 may use
   "user_code": 0.5,  # whose line a stack ends in
@@ -30,7 +30,7 @@ LAYERS = {
 
 # Units that are single files: their own folder is the library's.
 FILES = (
-  "registry", "errors", "checkout", "cadence", "atomic", "user_code", "random_state", "state", "history", "task",
+  "registry", "errors", "checkout", "cadence", "format_version", "atomic", "user_code", "random_state", "state", "history", "task",
   "multitask", "run_record", "crash", "loop", "batch_run", "trainer", "training", "evaluation", "feed", "runner",
   "stop", "signals", "notices", "evaluation_sets", "initialisation", "access", "runners", "retraces",
   "requirements", "step_loss", "execution", "closures", "closure_size", "worker_feed", "benchmark", "launcher", "train",
