@@ -63,6 +63,11 @@ class TrainerConfig:
     "Whether each evaluation begins at the first batch. False: it takes the `validation_steps` batches after those of "
     "the evaluation before, and goes round at the end of the set.",
   )
+  gather_evaluation_outputs: bool = setting(
+    True,
+    "Whether evaluations hand what their steps return to the task (`aggregate_logs`). False: only the loss and metrics "
+    "that are sums on the devices are reported, and no output leaves a device.",
+  )
   best_checkpoint_export_subdir: str = setting(
     "", "Folder inside model_dir for the best weights so far. Empty: none are exported."
   )

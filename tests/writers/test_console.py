@@ -54,6 +54,29 @@ def test_an_evaluation_is_a_line_without_time_left():
   assert stream.getvalue() == "step  200/1000  validation  loss 0.5000   |  40.0 steps/s\n"
 
 
+def test_t52_an_empty_line_stands_between_the_evaluations_of_an_epoch_and_the_next():
+  console, stream = plain()
+  console.start(0, 12)
+  for step in (2, 4, 6, 8):
+    loop(console, step, speed=1.0)
+    if step in (4, 6):
+      for mode in ("validation", "other"):
+        console.scalars(step, mode, {"loss": 0.5})
+  console.close()
+  assert stream.getvalue() == (
+    "step  2/12  train       loss 0.0312    accuracy 0.9810   |  1.00 steps/s  ETA 0:00:10\n"
+    "step  4/12  train       loss 0.0312    accuracy 0.9810   |  1.00 steps/s  ETA 0:00:08\n"
+    "step  4/12  validation  loss 0.5000\n"
+    "step  4/12  other       loss 0.5000\n"
+    "\n"
+    "step  6/12  train       loss 0.0312    accuracy 0.9810   |  1.00 steps/s  ETA 0:00:06\n"
+    "step  6/12  validation  loss 0.5000\n"
+    "step  6/12  other       loss 0.5000\n"
+    "\n"
+    "step  8/12  train       loss 0.0312    accuracy 0.9810   |  1.00 steps/s  ETA 0:00:04\n"
+  )
+
+
 def test_t51_lines_of_a_run_have_one_width_whatever_the_values():
   console, stream = plain()
   console.start(0, 100_000)
