@@ -175,4 +175,5 @@ class TrainerConfig:
     "forward pass and of the update. text: the programs as XLA reads them and as it compiles them, or TensorFlow's "
     "graphs where XLA cannot compile them. all: drawings of the compiled programs as well, which are large.",
   )
+  compress_graphs: bool = setting(False, "Whether the files of `dump_graphs` are compressed by gzip.")
   profile: ProfileConfig = setting(text="Recording of some steps for TensorBoard's profiler.", factory=ProfileConfig)
