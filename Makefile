@@ -20,7 +20,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 PYTEST := $(PY) -m pytest $(PYTEST_ARGS)
 PARALLEL := -n $(JOBS) --dist loadfile
 
-.PHONY: help demo test test-slow soak faults-report lint bench clean
+.PHONY: help demo test test-slow soak faults-report trainer-features lint bench clean
 
 help:
 	@echo "make demo       train a small network on real handwritten digits, into $(MODEL_DIR)"
@@ -28,6 +28,7 @@ help:
 	@echo "make test-slow  kills, clusters, training to a result"
 	@echo "make soak       the long ones, with seeded kill points"
 	@echo "make faults-report  asks this trainer and its peer about known faults, into docs/reliability.md"
+	@echo "make trainer-features  what other trainers do and the tests of it, into docs/trainer_features.md"
 	@echo "make lint       ruff and mypy"
 	@echo "make bench      speed against other trainers"
 	@echo "make clean      remove caches and build folders (keeps .venv and runs)"
@@ -48,6 +49,9 @@ soak: $(INSTALLED)
 
 faults-report: $(INSTALLED)
 	$(PY) -m tools.faults_report
+
+trainer-features: $(INSTALLED)
+	$(PY) -m tools.trainer_features
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .

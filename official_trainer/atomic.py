@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import re
 from collections.abc import Iterator
@@ -19,6 +20,11 @@ _SYSTEM_WORDS = re.compile(r"; ([^;\[\n]+?)\s*(?:\[|\n|$)")
 def write_text(path: str | os.PathLike[str], text: str) -> None:
   """Writes `text` as UTF-8, whole or not at all: see `write_bytes`."""
   write_bytes(path, text.encode("utf-8"))
+
+
+def write_compressed_text(path: str | os.PathLike[str], text: str) -> None:
+  """Writes `text` as UTF-8, compressed by gzip, whole or not at all: see `write_bytes`."""
+  write_bytes(path, gzip.compress(text.encode("utf-8"), mtime=0))  # Without a time: equal texts are equal files.
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

@@ -87,6 +87,10 @@ class OnWorkers(Execution):
     )
     self._traced: tuple[Any, Hashable, Any] | None = None
 
+  @property
+  def coordinator(self) -> tf.distribute.coordinator.ClusterCoordinator:
+    return self._pool.coordinator
+
   def counter(self, make: Callable[[], tf.Variable]) -> tf.Variable:
     return self._step
 

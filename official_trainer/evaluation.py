@@ -23,10 +23,11 @@ from official_trainer.history import VALIDATION
 from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.optim.pruning import NoPruning, Pruning
 from official_trainer.optim.scheduled import Schedules
+from official_trainer.random_state import StepKeyedRandom
 from official_trainer.requirements import require_whole
 from official_trainer.retraces import Traces
 from official_trainer.state import TrainState
-from official_trainer.step_loss import add_loss, mask_argument
+from official_trainer.step_loss import add_loss, add_terms, build_term_means, mask_argument
 from official_trainer.task import LOSS_WEIGHT
 
 EVALUATION = "evaluation"
@@ -48,6 +49,7 @@ class Evaluation(orbit.StandardEvaluator):
   _sets: EvaluationSets | None = None  # Until they are made.
   _pruning: NoPruning | Pruning
   _validation_loss: tf_keras.metrics.Metric
+  _random: StepKeyedRandom
   eval_batches: tf.Variable
   _traces: Traces
 
@@ -139,7 +141,7 @@ class Evaluation(orbit.StandardEvaluator):
 
   def eval_begin(self) -> None:
     """Resets the metrics, before each set. Runs eagerly."""
-    for metric in [*self.validation_metrics, self.validation_loss]:
+    for metric in [*self.validation_metrics, self.validation_loss, *self._validation_terms]:
       metric.reset_state()
     self.eval_batches.assign(0)
 
@@ -159,6 +161,8 @@ class Evaluation(orbit.StandardEvaluator):
     outputs = self.strategy.run(self._replica_eval_step, args=(batch,), options=self._run_options)
     with self._validation_input.awaited(inputs):
       self.eval_batches.assign_add(1)
+    if not self._options.gather_evaluation_outputs:
+      return {}
     logs = tf.nest.map_structure(self._peers.results, outputs)
     if clash := sorted(set(logs) & set(passthrough_logs)):
       logging.warning(
@@ -167,7 +171,9 @@ class Evaluation(orbit.StandardEvaluator):
     return {**passthrough_logs, **logs}
 
   def eval_reduce(self, state: Any = None, step_outputs: Any = None) -> Any:
-    """Gathers one step's logs on the host."""
+    """Gathers one step's logs on the host, unless the config leaves that out."""
+    if not self._options.gather_evaluation_outputs:
+      return state
     return self.task.aggregate_logs(state, step_outputs)
 
   def eval_end(self, aggregated_logs: Any = None) -> dict[str, Any]:
@@ -176,7 +182,7 @@ class Evaluation(orbit.StandardEvaluator):
     require_whole(int(self.eval_batches.numpy()), whole, self._sets.present.path)
     logs = {metric.name: metric.result() for metric in self.validation_metrics}
     if self.validation_loss.count.numpy() != 0:
-      logs[self.validation_loss.name] = self.validation_loss.result()
+      logs.update({metric.name: metric.result() for metric in (self.validation_loss, *self._validation_terms)})
     if aggregated_logs:
       logs.update(self.task.reduce_aggregated_logs(aggregated_logs, global_step=tf.convert_to_tensor(self.global_step)))
     return logs
@@ -191,12 +197,15 @@ class Evaluation(orbit.StandardEvaluator):
 
   def _replica_eval_step(self, batch: Batch) -> dict[str, Any]:
     with self._validation_input.awaited(batch):
+      self._random.assign_for_evaluation(self.eval_batches)
       logs = self.task.validation_step(
         batch.inputs, model=self.model, metrics=self.validation_metrics, **mask_argument(batch)
       )
       if self.task.loss in logs:
         add_loss(self._validation_loss, logs, self.task.loss, batch)
-    return {key: value for key, value in logs.items() if key != LOSS_WEIGHT}
+        add_terms(self._validation_terms, logs, batch)
+    known = {LOSS_WEIGHT, *(term.name for term in self._validation_terms)}
+    return {key: value for key, value in logs.items() if key not in known}
 
   # ---- Construction -------------------------------------------------------------------------------------------------
 
@@ -214,8 +223,12 @@ class Evaluation(orbit.StandardEvaluator):
       continues=not self._options.recreate_iterator_for_each_eval,
     )
     with self._execution.eval_sums():
+      self._validation_terms = build_term_means(self.task)
       self._validation_metrics = joint_metrics(
-        self.task.build_metrics(training=False), self.model, self._validation_input.inputs_spec, self._validation_loss
+        self.task.build_metrics(training=False),
+        self.model,
+        self._validation_input.inputs_spec,
+        [self._validation_loss, *self._validation_terms],
       )
     orbit.StandardEvaluator.__init__(
       self,

@@ -76,6 +76,19 @@ class Execution(abc.ABC):
     One that runs in Python raises EvaluationStopped when a stop is asked for.
     """
 
+  @property
+  def coordinator(self) -> tf.distribute.coordinator.ClusterCoordinator:
+    """What hands calls to the workers of parameter servers.
+
+    Raises:
+      RuntimeError: where steps run in this process.
+    """
+    name = type(tf.distribute.get_strategy()).__name__
+    raise RuntimeError(
+      f"there is no cluster coordinator: steps run in this process, under {name}. Parameter servers have one: set"
+      " runtime.distribution_strategy to 'parameter_server' in a cluster, and ask its chief."
+    )
+
   def remember(self, steps_per_closure: int | None, note: Callable[[int], None]) -> None:
     """Takes over a choice that was measured in an earlier start of the run; `note` is told one made in this one."""
     del steps_per_closure, note

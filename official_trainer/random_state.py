@@ -40,6 +40,9 @@ STATEFUL_RANDOM_OPS = frozenset(
 )
 
 _MASK64 = (1 << 64) - 1
+_EVALUATION_KEY = 0x2545F4914F6CDD1D
+# Draws that a batch of an evaluation may make before they would be those of the next one.
+_DRAWS_A_BATCH = 1 << 40
 _REPLICA_STRIDE = np.int64(0x1E3779B97F4A7C15)
 
 
@@ -82,10 +85,24 @@ class StepKeyedRandom:
     Args:
       step: int64 scalar, number of completed updates.
     """
+    for generator, key in self._keyed():
+      generator.state.assign(tf.stack([tf.constant(0, tf.int64), tf.cast(step, tf.int64), key]))
+
+  def assign_for_evaluation(self, batch: tf.Tensor) -> None:
+    """Sets every generator for a batch of an evaluation. Each evaluation draws the same numbers, others than training.
+
+    Args:
+      batch: int64 scalar, how many batches of this evaluation came before.
+    """
+    for generator, key in self._keyed(_EVALUATION_KEY):
+      first = tf.cast(batch, tf.int64) * tf.constant(_DRAWS_A_BATCH, tf.int64)
+      generator.state.assign(tf.stack([first, tf.constant(0, tf.int64), key]))
+
+  def _keyed(self, use: int = 0) -> Iterator[tuple[tf.random.Generator, tf.Tensor]]:
+    """Yields each generator with its key for this replica, of which each use has another one."""
     replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
     for generator, key in zip(self.generators, self._keys, strict=True):
-      replica_key = tf.constant(key, tf.int64) + replica * _REPLICA_STRIDE
-      generator.state.assign(tf.stack([tf.constant(0, tf.int64), tf.cast(step, tf.int64), replica_key]))
+      yield generator, tf.constant(key ^ use, tf.int64) + replica * _REPLICA_STRIDE
 
 
 @dataclasses.dataclass(frozen=True)

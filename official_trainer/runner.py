@@ -23,6 +23,7 @@ from official_trainer.data.service_address import require_service
 from official_trainer.distribute.cluster import Cluster, Role
 from official_trainer.distribute.coordinator_note import noted_for_servers
 from official_trainer.distribute.lost import told_apart
+from official_trainer.distribute.parameter_servers import is_asynchronous
 from official_trainer.distribute.peers import Peers, build_peers
 from official_trainer.distribute.resolvers import find_cluster
 from official_trainer.distribute.scratch import written_folder
@@ -35,6 +36,7 @@ from official_trainer.inspect.tpu_check import TpuReport, check_tpu
 from official_trainer.notices import NOTICES, stop_on_notice
 from official_trainer.random_state import draw_seed, seed_everything
 from official_trainer.run import lengths
+from official_trainer.run.batch_note import batch_note
 from official_trainer.run.data_size import DataSize
 from official_trainer.run.export import export_checkpoint
 from official_trainer.run.named_classes import require_keras_model, resolve_task_class, resolve_trainer_class
@@ -319,6 +321,9 @@ class Runner:
     config = self._config
     with strategy.scope():
       trainer = self.build_trainer(self.build_task())
+    if self._mode in TRAINING_MODES and not is_asynchronous(strategy):
+      size = config.task.train_data.global_batch_size
+      self._console.note(batch_note(trainer.train_input, size, strategy.num_replicas_in_sync))
     record = load_record(self._written_dir)
     if self._mode in TRAINING_MODES and record is not None:
       trainer.execution.remember(record.steps_per_closure, self._note_steps_per_closure)

@@ -12,10 +12,13 @@ import tensorflow as tf
 import tf_keras
 
 from official_trainer.data.anchor import Anchor
+from official_trainer.format_version import upgraded
 from official_trainer.history import History
 from official_trainer.optim.ema import Ema, NoEma
 
-_HOST_FORMAT = 1
+_HOST_FORMAT = 2
+# Version 1 was also written before there was a limit of wall time.
+_HOST_UPGRADES = {1: lambda values: {"spent_secs": None, **values}}
 
 
 class HostState:
@@ -63,18 +66,13 @@ class HostState:
     Raises:
       ValueError: if a newer version of this library wrote the text.
     """
-    values = json.loads(text)
-    if values["format_version"] > _HOST_FORMAT:
-      raise ValueError(
-        f"the checkpoint's host state has format {values['format_version']}; this version reads up to {_HOST_FORMAT}."
-        " Update official-trainer."
-      )
+    values = upgraded(json.loads(text), _HOST_FORMAT, _HOST_UPGRADES, "the checkpoint's host state")
     self.history = History.from_json(values["history"])
     _replace(self.best, values["best"])
     self.last_eval_step = values["last_eval_step"]
     self.anchor = values["anchor"]
     self.window = values["window"]
-    self.spent_secs = values.get("spent_secs")
+    self.spent_secs = values["spent_secs"]
     self.finished = None
     _replace(self.extras, values["extras"])
 

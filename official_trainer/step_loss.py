@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
 from official_trainer.data.padding import Batch
-from official_trainer.task import LOSS_WEIGHT
+from official_trainer.task import LOSS_WEIGHT, Task
 
 
 def add_loss(metric: tf_keras.metrics.Metric, logs: Mapping[str, Any], key: str, batch: Batch) -> None:
@@ -24,6 +24,18 @@ def add_loss(metric: tf_keras.metrics.Metric, logs: Mapping[str, Any], key: str,
   loss = tf.cast(logs[key], tf.float32)
   weight = tf.cast(logs[LOSS_WEIGHT] if LOSS_WEIGHT in logs else _num_examples(batch), tf.float32)
   metric.update_state(tf.where(weight > 0, loss, tf.zeros_like(loss)), sample_weight=weight)
+
+
+def build_term_means(task: Any) -> list[tf_keras.metrics.Metric]:
+  """Makes the mean of each term of the loss; none for tasks of other libraries. Call under the strategy's scope."""
+  names = task.loss_terms if isinstance(task, Task) else ()
+  return [tf_keras.metrics.Mean(name, dtype=tf.float32) for name in names]
+
+
+def add_terms(means: Iterable[tf_keras.metrics.Metric], logs: Mapping[str, Any], batch: Batch) -> None:
+  """Adds one replica's terms to their means, which carry their names. Arguments as those of `add_loss`."""
+  for mean in means:
+    add_loss(mean, logs, mean.name, batch)
 
 
 class LoopLoss:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tf_keras
 from absl import logging
 
 from official_trainer.data.source import RandomAccessSource
+from official_trainer.loss_terms import require_terms, weighted_sum
 from official_trainer.optim.accumulate import share_of
 from official_trainer.optim.build import build_optimizer
 from official_trainer.serving import DEFAULT_SIGNATURE, INPUTS, input_spec, named, serving_function
@@ -25,13 +26,27 @@ MASK = "mask"
 """Keys in the logs of a validation step whose task gathers predictions."""
 
 
+class ReplicaLoss(NamedTuple):
+  """The loss of one replica, float32 scalars.
+
+  Attributes:
+    mean: over its examples; 0 where there are none.
+    weight: of this mean in that over the global batch.
+    terms: name -> mean of each term that is reported, without its weight.
+  """
+
+  mean: tf.Tensor
+  weight: tf.Tensor
+  terms: Mapping[str, tf.Tensor]
+
+
 class Task(tf.Module, metaclass=abc.ABCMeta):
   """Base class of tasks. A first task overrides `build_model`, one of `build_source` / `build_inputs`, `build_losses`
   and `build_metrics`.
 
   Methods and signatures are those of Model Garden's `Task`; a task of this class runs on Model Garden's trainer, too.
-  What is additional is optional: `build_source`, `count_examples`, `compute_loss`, `loss_weight`, `postprocess`, the
-  serving methods, and the argument `mask`.
+  What is additional is optional: `build_source`, `count_examples`, `compute_loss`, `loss_weight`, `loss_terms`,
+  `postprocess`, the serving methods, and the argument `mask`.
 
   An example counts once: when a batch is padded to a fixed size, `mask` (float32 [batch], 1 for real examples, 0 for
   padding) travels beside the inputs; losses and metrics are sums over real examples divided once by their number.
@@ -165,7 +180,8 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     Returns:
       Either float [batch], one loss for each example, without `aux_losses` (recommended: the step masks padding, sums,
       divides by the global weight and adds `aux_losses`); or a scalar, the mean over the batch with `aux_losses` added
-      (Model Garden's convention; refused for padded batches, whose padding it could not leave out).
+      (Model Garden's convention; refused for padded batches, whose padding it could not leave out). With `loss_terms`,
+      a mapping of one such loss for each term, without `aux_losses`.
     """
     del labels, model_outputs
     return tf.add_n(aux_losses) if aux_losses else tf.constant(0.0)
@@ -183,6 +199,14 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     """
     del labels
     return tf.reduce_sum(mask)
+
+  @property
+  def loss_terms(self) -> Mapping[str, float]:
+    """The terms of the loss by name, each with its weight, where `build_losses` returns them apart; none by default.
+
+    The loss is their weighted sum. Each is reported under its name, without its weight, in training and in evaluation.
+    """
+    return {}
 
   def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
     """Returns the metrics to report. Called under the strategy's scope, once for training and once for evaluation."""
@@ -238,14 +262,14 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
       mask: float32 [batch] when the batch is padded, else None.
 
     Returns:
-      logs with `loss` (this replica's mean) and "loss_weight" (its weight).
+      logs with `loss` (this replica's mean), "loss_weight" (its weight), and the mean of each of the `loss_terms`.
     """
     features, labels = features_and_labels(inputs)
     with tf.GradientTape() as tape:
       outputs = model(features, training=True)
-      loss, weight = self._replica_loss(model, features, labels, outputs, mask)
+      loss = self._replica_loss(model, features, labels, outputs, mask)
       # The optimizer sums over replicas; each replica contributes its share of the global mean.
-      scaled_loss = loss * share_of(weight)
+      scaled_loss = loss.mean * share_of(loss.weight)
       if isinstance(optimizer, tf_keras.mixed_precision.LossScaleOptimizer):
         scaled_loss = optimizer.get_scaled_loss(scaled_loss)
     variables = model.trainable_variables
@@ -253,7 +277,7 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     if isinstance(optimizer, tf_keras.mixed_precision.LossScaleOptimizer):
       gradients = optimizer.get_unscaled_gradients(gradients)
     optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
-    return self._report(model, metrics, labels, outputs, loss, weight, mask)
+    return self._report(model, metrics, labels, outputs, loss, mask)
 
   def validation_step(
     self,
@@ -265,8 +289,8 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     """Evaluates one replica's batch, in replica context. Arguments and logs as those of `train_step`."""
     features, labels = features_and_labels(inputs)
     outputs = self.inference_step(features, model)
-    loss, weight = self._replica_loss(model, features, labels, outputs, mask)
-    logs = self._report(model, metrics, labels, outputs, loss, weight, mask)
+    loss = self._replica_loss(model, features, labels, outputs, mask)
+    logs = self._report(model, metrics, labels, outputs, loss, mask)
     if self.gathers_predictions:
       logs |= {PREDICTIONS: self.postprocess(outputs), LABELS: labels, **({} if mask is None else {MASK: mask})}
     return logs
@@ -287,8 +311,7 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     """
     features, labels = features_and_labels(inputs)
     outputs = model(features, training=True) if training else self.inference_step(features, model)
-    loss, weight = self._replica_loss(model, features, labels, outputs, mask)
-    return {self.loss: loss, LOSS_WEIGHT: weight}
+    return self._logs_of(self._replica_loss(model, features, labels, outputs, mask))
 
   def inference_step(self, inputs: Any, model: tf_keras.Model) -> Any:
     """Returns the model's outputs in inference mode, in replica context."""
@@ -358,8 +381,7 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
     del aggregated_logs, global_step
     return {}
 
-  def _replica_loss(self, model, features, labels, outputs, mask) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (this replica's mean loss, its weight), float32 scalars; the mean is 0 where there are no examples."""
+  def _replica_loss(self, model, features, labels, outputs, mask) -> ReplicaLoss:
     presence = tf.ones([_batch_size(features)]) if mask is None else mask
     weight = tf.cast(self.loss_weight(labels, presence), tf.float32)
     aux_losses = model.losses
@@ -371,19 +393,31 @@ class Task(tf.Module, metaclass=abc.ABCMeta):
         # tf-keras divides by the padded size; padding contributed nothing to the sum.
         mean *= tf.math.divide_no_nan(tf.cast(tf.size(mask), tf.float32), tf.reduce_sum(mask))
       extra = self.build_losses(labels=labels, model_outputs=outputs, aux_losses=None)
-      return mean + _sum_of(aux_losses) + _mean_of(extra, mask, weight), weight
+      extra, terms = self._mean_and_terms(extra, mask, weight)
+      return ReplicaLoss(mean + _sum_of(aux_losses) + extra, weight, terms)
     loss = self.build_losses(labels=labels, model_outputs=outputs, aux_losses=aux_losses)
-    if loss.shape.rank == 0:
-      if mask is not None:
-        raise ValueError(
-          f"{type(self).__name__}.build_losses returned a scalar, but the batch is padded and padding must not count."
-          " Return one loss for each example, float [batch], without aux_losses."
-        )
-      return tf.cast(loss, tf.float32), weight
-    return _mean_of(loss, mask, weight) + _sum_of(aux_losses), weight
+    if mask is not None and any(value.shape.rank == 0 for value in tf.nest.flatten(loss)):
+      raise ValueError(
+        f"{type(self).__name__}.build_losses returned a scalar, but the batch is padded and padding must not count."
+        " Return one loss for each example, float [batch], without aux_losses."
+      )
+    mean, terms = self._mean_and_terms(loss, mask, weight)
+    if not isinstance(loss, Mapping) and loss.shape.rank == 0:
+      return ReplicaLoss(mean, weight, terms)  # It holds the auxiliary losses.
+    return ReplicaLoss(mean + _sum_of(aux_losses), weight, terms)
 
-  def _report(self, model, metrics, labels, outputs, loss, weight, mask) -> dict[str, tf.Tensor]:
-    logs = {self.loss: loss, LOSS_WEIGHT: weight}
+  def _mean_and_terms(self, loss, mask, weight) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    require_terms(loss, self.loss_terms, type(self).__name__)
+    if not isinstance(loss, Mapping):
+      return _mean_of(loss, mask, weight), {}
+    terms = {name: _mean_of(term, mask, weight) for name, term in loss.items()}
+    return weighted_sum(terms, self.loss_terms), terms
+
+  def _logs_of(self, loss: ReplicaLoss) -> dict[str, tf.Tensor]:
+    return {self.loss: loss.mean, LOSS_WEIGHT: loss.weight, **loss.terms}
+
+  def _report(self, model, metrics, labels, outputs, loss: ReplicaLoss, mask) -> dict[str, tf.Tensor]:
+    logs = self._logs_of(loss)
     # The model updates the metrics that it has itself: in its call, or as the metrics it was compiled with.
     own = [metric for metric in metrics or () if not any(metric is known for known in model.metrics)]
     if own:

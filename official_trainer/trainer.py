@@ -263,6 +263,11 @@ class Trainer(Training, Evaluation, Access):
     """How often the "training" and the "evaluation" step were traced: once each, unless their inputs change."""
     return dict(self._traces.counts)
 
+  @property
+  def coordinator(self) -> tf.distribute.coordinator.ClusterCoordinator:
+    """What hands calls to the workers of parameter servers; a RuntimeError says where there is none."""
+    return self._execution.coordinator
+
   def initialize(self) -> list[InitReport]:
     """Loads pretrained weights: what the task's `initialize` loads, then what `task.init` and `init_backbone` name.
 

@@ -27,7 +27,7 @@ from official_trainer.optim.updates import NoUpdates, Updates
 from official_trainer.random_state import StepKeyedRandom, look_for_unsaved_randomness
 from official_trainer.retraces import Traces
 from official_trainer.state import TrainState
-from official_trainer.step_loss import LoopLoss, add_loss, mask_argument
+from official_trainer.step_loss import LoopLoss, add_loss, add_terms, build_term_means, mask_argument
 
 TRAINING = "training"
 
@@ -60,7 +60,7 @@ class Training(orbit.StandardTrainer):
   @property
   def report_metrics(self) -> list[tf_keras.metrics.Metric]:
     """What a report on training is made of; reset when one begins."""
-    return [*self.train_metrics, self.train_loss, *self._guard.metrics, *self._updates.metrics]
+    return [*self.train_metrics, self.train_loss, *self._train_terms, *self._guard.metrics, *self._updates.metrics]
 
   @property
   def train_input(self) -> Feed:
@@ -187,6 +187,7 @@ class Training(orbit.StandardTrainer):
       )
       look_for_unsaved_randomness(refuse=self._options.exact_resume)
       add_loss(self._train_loss, logs, self.task.loss, batch)
+      add_terms(self._train_terms, logs, batch)
 
   def _end_replica_step(self, batch: Batch, kept: list[tf.Tensor]) -> None:
     with self._train_input.awaited(batch):
@@ -194,7 +195,9 @@ class Training(orbit.StandardTrainer):
 
   @property
   def _accumulators(self) -> list[tf.Variable]:
-    return [variable for metric in [*self.train_metrics, self.train_loss] for variable in metric.variables]
+    return [
+      variable for metric in [*self.train_metrics, self.train_loss, *self._train_terms] for variable in metric.variables
+    ]
 
   # ---- Construction -------------------------------------------------------------------------------------------------
 
@@ -216,8 +219,12 @@ class Training(orbit.StandardTrainer):
     if self._options.exact_resume and not self._train_input.exact:
       raise ValueError(f"trainer.exact_resume is set, but {self._train_input.position}.")
     with self._execution.train_sums():
+      self._train_terms = build_term_means(self.task)
       self._train_metrics = joint_metrics(
-        self.task.build_metrics(training=True), self.model, self._train_input.inputs_spec, self._train_loss
+        self.task.build_metrics(training=True),
+        self.model,
+        self._train_input.inputs_spec,
+        [self._train_loss, *self._train_terms],
       )
     self._next_input_step: int | None = 0
     self._loop_loss = LoopLoss(self._train_loss)

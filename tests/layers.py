@@ -14,12 +14,12 @@ EXPERIMENTS = "official_trainer.experiments"
 
 # Unit -> layer. A unit is a file or a folder directly inside the library.
 LAYERS = {
-  "config": 0, "registry": 0, "runners": 0, "errors": 0, "checkout": 0, "cadence": 0,
+  "config": 0, "registry": 0, "runners": 0, "errors": 0, "checkout": 0, "cadence": 0, "format_version": 0,
   "processes": 0,  # starts programs, and is none that computes
   "atomic": 0.5,  # the one way to write a file, which every folder of layer 1 may use
   "user_code": 0.5,  # whose line a stack ends in
   "distribute": 1, "data": 1, "optim": 1, "checkpoint": 1, "metrics": 1, "writers": 1,
-  "random_state": 1, "serving": 1, "stop": 1, "signals": 1, "notices": 1, "timing": 1,
+  "random_state": 1, "serving": 1, "loss_terms": 1, "stop": 1, "signals": 1, "notices": 1, "timing": 1,
   "state": 2, "initialisation": 2, "history": 2, "task": 2, "multitask": 2, "run_record": 2, "crash": 2,
   "execution": 3, "closures": 3, "closure_size": 3, "worker_feed": 3,
   "loop": 3, "batch_run": 3, "trainer": 3, "training": 3, "evaluation": 3, "requirements": 3, "feed": 3, "step_loss": 3,
@@ -32,8 +32,9 @@ LAYERS = {
 FILES = (
   "registry", "errors", "checkout", "cadence", "atomic", "user_code", "random_state", "state", "history", "task",
   "multitask", "run_record", "crash", "loop", "batch_run", "trainer", "training", "evaluation", "feed", "runner",
-  "stop", "signals", "notices", "evaluation_sets", "initialisation", "access", "runners", "retraces", "serving",
-  "requirements", "step_loss", "execution", "closures", "closure_size", "worker_feed", "benchmark", "launcher", "train",
+  "stop", "signals", "notices", "evaluation_sets", "initialisation", "access", "runners", "format_version", "retraces",
+  "serving", "loss_terms", "requirements", "step_loss", "execution", "closures", "closure_size", "worker_feed", "benchmark",
+  "launcher", "train",
 )  # fmt: skip
 
 # Programs that answer before TensorFlow is there: they import it, and what loads it, when a run starts.

@@ -1,4 +1,5 @@
 import errno
+import gzip
 import os
 import subprocess
 import sys
@@ -25,6 +26,14 @@ def test_text_is_written_and_replaced_and_nothing_else_stays(tmp_path, remote):
   atomic.write_text(path, "b")
   assert read(path) == b"b"
   assert tf.io.gfile.listdir(f"{folder}/deep/er") == ["params.yaml"]
+
+
+def test_a_compressed_text_comes_back_and_equal_texts_are_equal_files(tmp_path):
+  text = "a: ä\n" * 9
+  for name in ("one.gz", "two.gz"):
+    atomic.write_compressed_text(tmp_path / name, text)
+  assert gzip.decompress((tmp_path / "one.gz").read_bytes()).decode("utf-8") == text
+  assert (tmp_path / "one.gz").read_bytes() == (tmp_path / "two.gz").read_bytes()
 
 
 def test_bytes_are_written_as_they_are(tmp_path):
@@ -123,7 +132,7 @@ for index in itertools.count():
 
 
 @pytest.mark.slow
-def test_killed_in_the_middle_of_writing_the_file_is_whole(tmp_path):
+def test_t53_killed_in_the_middle_of_writing_the_file_is_whole(tmp_path):
   path = tmp_path / "record.txt"
   child = subprocess.Popen([sys.executable, "-c", _WRITE_FOR_EVER, str(path)], stdout=subprocess.PIPE, text=True)
   try:

@@ -31,7 +31,7 @@ def due(cadence: Cadence, step: int) -> tuple[bool, bool, bool]:
   return cadence.reports(step), cadence.saves(step), cadence.evaluates(step)
 
 
-def test_a_run_resumed_at_any_step_stops_where_the_uninterrupted_one_does():
+def test_t42_a_run_resumed_at_any_step_stops_where_the_uninterrupted_one_does():
   for cadence in map(drawn, range(NUM_DRAWS)):
     uninterrupted = stops(cadence)
     for start in range(cadence.train_steps):

@@ -197,7 +197,7 @@ def run_with(options):
 
 
 @pytest.mark.parametrize("options", OPTIONS[1:], ids=lambda options: "".join(str(int(v)) for v in options.values()))
-def test_every_combination_of_loop_options_trains_alike(options, expected_of_options):
+def test_m19_every_combination_of_loop_options_trains_alike(options, expected_of_options):
   weights, logs = run_with(options)
   expected_weights, expected_logs = expected_of_options
   assert logs == pytest.approx(expected_logs, rel=1e-6)
@@ -251,7 +251,7 @@ def test_an_error_flushes_the_writers_and_saves_nothing():
   assert log == []
 
 
-def test_speed_leaves_out_the_first_loop_and_evaluations():
+def test_t37_speed_leaves_out_the_first_loop_and_evaluations():
   ticks = itertools.count()
   trainer = small_tasks.build_trainer(trainer_class=Spy)
   speeds = []

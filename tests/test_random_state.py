@@ -38,7 +38,7 @@ def masks(strategy, model, keyed, steps):
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2, 4])
-def test_masks_are_a_function_of_seed_step_replica_and_layer(num_replicas):
+def test_t33_d3_masks_are_a_function_of_seed_step_replica_and_layer(num_replicas):
   strategy = small_tasks.strategy_of(num_replicas)
   with strategy.scope():
     model = dropping_model()
@@ -100,7 +100,7 @@ def test_random_layers_inside_cells_and_nested_models_are_found():
   assert (step(tf.constant(1, tf.int64)).numpy() != step(tf.constant(2, tf.int64)).numpy()).any()
 
 
-def test_generator_state_is_in_no_checkpoint(tmp_path):
+def test_t34_generator_state_is_in_no_checkpoint(tmp_path):
   path = tf.train.Checkpoint(model=dropping_model()).write(str(tmp_path / "ckpt"))
   assert [name for name, _ in tf.train.list_variables(path) if "random" in name.lower()] == []
 

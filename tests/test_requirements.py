@@ -37,7 +37,7 @@ def test_missing_parts_of_a_config_are_named():
     require_parts(config, True, True)
 
 
-def test_data_that_are_supplied_need_not_be_in_the_config():
+def test_m12_data_that_are_supplied_need_not_be_in_the_config():
   require_parts(types.SimpleNamespace(trainer=None, task=types.SimpleNamespace()), False, False)
 
 

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 
@@ -102,7 +103,7 @@ def test_another_seed_than_the_recorded_one_is_refused_and_nothing_is_touched(tm
 
 
 @pytest.mark.parametrize("seed", [0, 5])
-def test_two_runs_of_one_seed_end_with_the_same_bytes_and_another_seed_does_not(tmp_path, seed):
+def test_t7_two_runs_of_one_seed_end_with_the_same_bytes_and_another_seed_does_not(tmp_path, seed):
   for name, value in (("a", seed), ("b", seed), ("c", seed + 1)):
     run(tmp_path / name, *SHORT, f"runtime.seed={value}", "task.dropout=0.5")
   histories = [(tmp_path / name / "history.jsonl").read_bytes() for name in "abc"]
@@ -110,9 +111,12 @@ def test_two_runs_of_one_seed_end_with_the_same_bytes_and_another_seed_does_not(
   tiny.assert_same_contents(tmp_path / "a" / "ckpt-2", tmp_path / "b" / "ckpt-2")
 
 
-def test_the_saved_config_alone_starts_an_identical_run(tmp_path):
+def test_t46_d25_the_saved_config_alone_starts_an_identical_run(tmp_path):
   run(tmp_path / "a", *SHORT, "task.dropout=0.25")
   again = load(experiment=None, config_files=[str(tmp_path / "a" / "params.yaml")])
+  asked = loaded(*SHORT, "task.dropout=0.25").config
+  drawn = dataclasses.replace(asked.runtime, seed=load_record(str(tmp_path / "a")).seed)
+  assert again.config == dataclasses.replace(asked, runtime=drawn)
   Runner(again, mode="train", model_dir=str(tmp_path / "b")).run()
   for name in ("history.jsonl", "params.yaml"):
     assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()

@@ -62,8 +62,28 @@ def test_values_that_are_not_finite_survive():
 
 def test_a_text_of_a_newer_version_is_refused():
   newer = json.dumps({**json.loads(HostState().dumps()), "format_version": 99})
-  with pytest.raises(ValueError, match="has format 99; this version reads up to 1. Update"):
+  with pytest.raises(ValueError, match="has format 99; this version reads up to 2. Update"):
     HostState().loads(newer)
+
+
+# As version 1 wrote it, in the middle of a run.
+VERSION_1 = (
+  '{"anchor": {"batch": 0, "global_batch_size": 4, "position": 0}, "best": {"best_ckpt": {"accuracy": 0.75, '
+  '"best_ckpt_global_step": 2}}, "extras": {"mine": 1}, "format_version": 1, "history": [[2, "train", '
+  '{"accuracy": 0.5, "training_loss": 0.7}], [2, "validation", {"accuracy": 0.75}]], "last_eval_step": 2, '
+  '"window": null}'
+)
+
+
+def test_t55_a_state_of_an_older_version_is_read_and_written_in_the_new_form():
+  host = HostState()
+  host.loads(VERSION_1)
+  assert host.anchor == {"batch": 0, "global_batch_size": 4, "position": 0}
+  assert host.best == {"best_ckpt": {"accuracy": 0.75, "best_ckpt_global_step": 2}}
+  assert (host.extras, host.last_eval_step, host.window, host.spent_secs) == ({"mine": 1}, 2, None, None)
+  assert host.history.named_series("accuracy") == [(2, 0.75)]
+  written = json.loads(host.dumps())
+  assert written == {**json.loads(VERSION_1), "format_version": 2, "spent_secs": None}
 
 
 # ---- The whole state --------------------------------------------------------------------------------
@@ -80,11 +100,22 @@ def state(built):
   return built.state
 
 
-def test_the_checkpoint_has_one_root_for_each_part(state, tmp_path):
+def test_t1_d31_the_checkpoint_has_one_root_for_each_part(state, tmp_path):
   with state.packed() as checkpoint:
     prefix = checkpoint.write(str(tmp_path / "ckpt-0"))
-  roots = {name.partition("/")[0] for name in tiny.contents(prefix)}
-  assert roots == {"model", "optimizer", "ema", "global_step", "host"}
+  names = {name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE") for name in tiny.contents(prefix)}
+  assert {name.partition("/")[0] for name in names} == {"model", "optimizer", "ema", "global_step", "host"}
+  # Every one of these names is a promise to whoever reads a checkpoint later.
+  assert names == {
+    *(f"ema/{index}" for index in range(6)),
+    "global_step",
+    "host",
+    *(f"model/layer_with_weights-0/{name}" for name in ("gamma", "beta", "moving_mean", "moving_variance")),
+    *(f"model/layer_with_weights-1/{name}" for name in ("kernel", "bias")),
+    "optimizer/_iterations",
+    "optimizer/_learning_rate",
+    *(f"optimizer/_variables/{index}" for index in range(1, 9)),
+  }
 
 
 def test_without_averages_and_without_an_optimizer_their_roots_are_missing(tmp_path):

@@ -24,7 +24,7 @@ def test_a_replica_without_examples_adds_nothing_and_not_nan():
   assert float(mean_of((float("nan"), empty), (3.0, Batch((tf.zeros([1]),), None))).result()) == 3.0
 
 
-def test_the_weight_of_the_task_goes_before_the_number_of_examples():
+def test_d7_the_weight_of_the_task_goes_before_the_number_of_examples():
   metric = tf_keras.metrics.Mean()
   for loss, weight in ((1.0, 9.0), (11.0, 1.0)):
     logs = {"loss": tf.constant(loss), "loss_weight": tf.constant(weight)}

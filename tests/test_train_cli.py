@@ -217,7 +217,7 @@ def test_an_evaluation_prints_its_result_as_one_line_for_programs(call, runner):
     ("ctrl-c", 130, "interrupted"),
   ],
 )
-def test_a_run_that_ends_early_exits_with_its_code(call, runner, ending, code, text):
+def test_t61_a_run_that_ends_early_exits_with_its_code(call, runner, ending, code, text):
   arguments = ["--experiment=digits/cnn", "--mode=train", "--model_dir=x", f"--checkpoint={ending}"]
   found, _, err = call(*arguments, "--quiet")
   assert found == code

@@ -17,7 +17,7 @@ from tests import small_tasks
 pytestmark = pytest.mark.usefixtures("logical_cpus")
 
 
-def test_it_is_both_halves_of_orbit_and_shows_its_parts():
+def test_m18_m20_m22_it_is_both_halves_of_orbit_and_shows_its_parts():
   config = small_tasks.experiment()
   trainer = small_tasks.build_trainer(config)
   assert isinstance(trainer, orbit.StandardTrainer) and isinstance(trainer, orbit.StandardEvaluator)
@@ -27,6 +27,7 @@ def test_it_is_both_halves_of_orbit_and_shows_its_parts():
   assert trainer.seed == 3
   assert [metric.name for metric in trainer.train_metrics] == ["mae"]
   assert [metric.name for metric in trainer.validation_metrics] == ["mae"]
+  assert trainer.train_metrics[0] is not trainer.validation_metrics[0]
   assert (trainer.train_loss.name, trainer.validation_loss.name) == ("training_loss", "validation_loss")
   assert trainer.checkpoint_exporter is None
   assert isinstance(trainer.state.ema, NoEma)
@@ -45,11 +46,22 @@ def test_it_works_without_a_loop(num_replicas):
   assert small_tasks.evaluate(trainer).keys() == {"mae", "validation_loss"}
 
 
-def test_training_alone_and_evaluating_alone():
-  trainer = small_tasks.build_trainer(evaluate=False)
+def test_m10_m20_training_alone_and_evaluating_alone():
+  class Asked(small_tasks.Regression):
+    """Notes which data are built."""
+
+    def build_source(self, params):
+      built.append("train" if params.is_training else "validation")
+      return super().build_source(params)
+
+  built: list[str] = []
+  trainer = small_tasks.build_trainer(task=Asked, evaluate=False)
   small_tasks.train(trainer, 2)
-  evaluator = small_tasks.build_trainer(train=False)
+  assert set(built) == {"train"}
+  built.clear()
+  evaluator = small_tasks.build_trainer(task=Asked, train=False)
   assert small_tasks.evaluate(evaluator)["validation_loss"] > 0
+  assert set(built) == {"validation"}
   config = small_tasks.experiment()
   task = small_tasks.Regression(config.task)
   without_optimizer = Trainer(config, task, task.build_model(), None, train=False)
@@ -57,7 +69,7 @@ def test_training_alone_and_evaluating_alone():
   assert small_tasks.evaluate(without_optimizer)["validation_loss"] > 0
 
 
-def test_what_a_config_lacks_is_named():
+def test_m12_what_a_config_lacks_is_named():
   task = small_tasks.Regression(None)
   model = task.build_model()
   with pytest.raises(AttributeError, match="must have the attribute `trainer`"):
@@ -69,7 +81,7 @@ def test_what_a_config_lacks_is_named():
     Trainer(config, task, model, None, train=False)
 
 
-def test_metrics_with_the_same_name_are_refused():
+def test_m17_metrics_with_the_same_name_are_refused():
   class Twice(small_tasks.Regression):
     def build_metrics(self, training=True):
       return [tf_keras.metrics.Mean(name="a"), tf_keras.metrics.Mean(name="a")]
@@ -88,7 +100,7 @@ def test_metrics_with_the_same_name_are_refused():
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
-def test_the_inputs_of_a_training_step_can_be_changed(num_replicas):
+def test_m24_the_inputs_of_a_training_step_can_be_changed(num_replicas):
   class Doubling(Trainer):
     def next_train_inputs(self, iterator):
       batch = super().next_train_inputs(iterator)
@@ -138,7 +150,7 @@ class Naming(Trainer):
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
-def test_strings_pass_an_evaluation_by_on_the_host(num_replicas):
+def test_m27_m31_m34_strings_pass_an_evaluation_by_on_the_host(num_replicas):
   task = None
 
   def build(params):
@@ -158,7 +170,7 @@ def test_strings_pass_an_evaluation_by_on_the_host(num_replicas):
   assert logs["step"] == 2
 
 
-def test_a_key_that_is_in_both_logs_is_named_and_the_models_is_used(caplog):
+def test_m29_a_key_that_is_in_both_logs_is_named_and_the_models_is_used(caplog):
   class Clashing(Trainer):
     def next_eval_inputs(self, iterator):
       return next(iterator), {"loss": tf.constant("host")}
@@ -173,7 +185,7 @@ def test_a_key_that_is_in_both_logs_is_named_and_the_models_is_used(caplog):
   assert seen[0][0].dtype == tf.float32
 
 
-def test_begin_end_and_reduce_can_be_overridden():
+def test_d54_begin_end_and_reduce_can_be_overridden():
   calls = []
 
   class Hooked(Trainer):
@@ -234,7 +246,7 @@ def test_checkpoint_items_of_the_model_join_the_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
-def test_metrics_of_the_model_are_reported(num_replicas):
+def test_m17_metrics_of_the_model_are_reported(num_replicas):
   class Watched(small_tasks.Regression):
     def build_model(self):
       model = super().build_model()
@@ -274,7 +286,7 @@ def test_losses_and_metrics_given_to_compile_train_and_are_reported(num_replicas
     np.testing.assert_allclose(weight, wanted, rtol=1e-5, atol=1e-7)
 
 
-def test_a_validation_loss_is_optional():
+def test_m28_m30_a_validation_loss_is_optional():
   class Lossless(small_tasks.Regression):
     def validation_step(self, inputs, model, metrics=None, mask=None):
       logs = super().validation_step(inputs, model, metrics, mask)
@@ -308,7 +320,7 @@ def test_one_nan_in_a_report_shows():
   assert np.isfinite(small_tasks.train(trainer, 3)["training_loss"])
 
 
-def test_a_report_is_the_mean_over_its_steps_not_the_last_one():
+def test_d51_a_report_is_the_mean_over_its_steps_not_the_last_one():
   trainer, single = small_tasks.build_trainer(), small_tasks.build_trainer()
   each = [small_tasks.train(single, 1)["training_loss"] for _ in range(4)]
   np.testing.assert_allclose(small_tasks.train(trainer, 4)["training_loss"], np.mean(each), rtol=1e-6)
@@ -325,7 +337,7 @@ def per_replica_batches(count, size=2):
   return tf.data.Dataset.from_tensor_slices((features, targets)).batch(size, drop_remainder=True)
 
 
-def test_supplied_datasets_are_used_in_place_of_the_tasks():
+def test_m35_supplied_datasets_are_used_in_place_of_the_tasks():
   config = types.SimpleNamespace(trainer=small_tasks.experiment().trainer, task=types.SimpleNamespace())
   task = small_tasks.Regression(None)
   model = task.build_model()
@@ -339,6 +351,22 @@ def test_supplied_datasets_are_used_in_place_of_the_tasks():
   expected = np.mean(np.square(model(features) - targets))
   for _ in range(2):
     np.testing.assert_allclose(small_tasks.evaluate(trainer)["validation_loss"], expected, rtol=1e-6)
+
+
+def test_m11_m35_distributed_datasets_that_are_ready_made_are_taken():
+  strategy, config = small_tasks.strategy_of(2), small_tasks.experiment()
+  with strategy.scope():
+    task = small_tasks.Regression(config.task)
+    model = task.build_model()
+    data = [strategy.experimental_distribute_dataset(per_replica_batches(3, size=4)) for _ in range(2)]
+    trainer = Trainer(
+      config, task, model, tf_keras.optimizers.SGD(0.0), train_dataset=data[0], validation_dataset=data[1]
+    )
+    assert trainer.strategy is strategy
+  features, targets = small_tasks.rows(12)
+  expected = np.mean(np.square(model(features) - targets))
+  np.testing.assert_allclose(small_tasks.train(trainer, 3)["training_loss"], expected, rtol=1e-6)
+  np.testing.assert_allclose(small_tasks.evaluate(trainer)["validation_loss"], expected, rtol=1e-6)
 
 
 def test_a_training_dataset_that_is_set_later_is_used():
@@ -382,7 +410,7 @@ def test_a_dataset_without_position_is_refused_where_exact_resume_is_asked_for()
 # ---- Compilation -----------------------------------------------------------------------------------------------------
 
 
-def test_compiled_with_xla_on_one_cpu_it_traces_once_and_trains_alike():
+def test_m25_compiled_with_xla_on_one_cpu_it_traces_once_and_trains_alike():
   def trained(enable_xla):
     runtime = RuntimeConfig(seed=3, enable_xla=enable_xla)
     config = small_tasks.experiment(runtime=runtime, optimizer_config=small_tasks.optimization("adam"))
@@ -398,7 +426,7 @@ def test_compiled_with_xla_on_one_cpu_it_traces_once_and_trains_alike():
   np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
-def test_options_of_xla_reach_the_strategy():
+def test_m8_options_of_xla_reach_the_strategy():
   trainer = small_tasks.build_trainer(
     small_tasks.experiment(runtime=RuntimeConfig(seed=1, tpu_enable_xla_dynamic_padder=False))
   )
@@ -433,7 +461,7 @@ class Exporter:
     self.asked.append((step, float(logs["mae"]), checkpoint.model.get_weights()))
 
 
-def test_the_best_is_exported_inside_an_evaluation_with_the_weights_that_were_evaluated():
+def test_m32_m33_the_best_is_exported_inside_an_evaluation_with_the_weights_that_were_evaluated():
   config = small_tasks.experiment(
     optimizer_config=small_tasks.optimization(ema=EmaConfig(average_decay=0.9)),
     best_checkpoint_eval_metric="mae",

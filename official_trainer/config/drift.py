@@ -22,6 +22,7 @@ FREE = frozenset(
     "trainer.async_checkpoint",
     "trainer.checkpoint_interval",
     "trainer.checkpoints_at",
+    "trainer.compress_graphs",
     "trainer.continuous_eval_timeout",
     "trainer.evaluate_first_loop",
     "trainer.first_loop_steps",

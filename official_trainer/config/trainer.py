@@ -65,6 +65,11 @@ class TrainerConfig:
     "Whether each evaluation begins at the first batch. False: it takes the `validation_steps` batches after those of "
     "the evaluation before, and goes round at the end of the set.",
   )
+  gather_evaluation_outputs: bool = setting(
+    True,
+    "Whether evaluations hand what their steps return to the task (`aggregate_logs`). False: only the loss and metrics "
+    "that are sums on the devices are reported, and no output leaves a device.",
+  )
   best_checkpoint_export_subdir: str = setting(
     "", "Folder inside model_dir for the best weights so far. Empty: none are exported."
   )
@@ -172,6 +177,7 @@ class TrainerConfig:
     "forward pass and of the update. text: the programs as XLA reads them and as it compiles them, or TensorFlow's "
     "graphs where XLA cannot compile them. all: drawings of the compiled programs as well, which are large.",
   )
+  compress_graphs: bool = setting(False, "Whether the files of `dump_graphs` are compressed by gzip.")
   profile: ProfileConfig = setting(text="Recording of some steps for TensorBoard's profiler.", factory=ProfileConfig)
   export: ExportConfig = setting(text="Models that leave the run.", factory=ExportConfig)
   writers: tuple[str, ...] = setting(

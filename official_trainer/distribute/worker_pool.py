@@ -38,13 +38,13 @@ class WorkerPool:
       strategy: the strategy.
       serial: whether one call at a time is made.
     """
-    self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     self.num_workers = strategy._num_workers  # noqa: SLF001  # Its public resolver is None.
     self._most = 1 if serial else _CALLS_A_WORKER * self.num_workers
 
   def per_worker(self, build: Callable[[], tf.data.Dataset] | tf.data.Dataset) -> Any:
     """Returns a dataset of which each worker makes its own; `iter` of it gives an argument for calls."""
-    return self._coordinator.create_per_worker_dataset(build)
+    return self.coordinator.create_per_worker_dataset(build)
 
   def results(self, calls: Iterable[Call]) -> Iterator[Any]:
     """Yields the results in the order of the calls, of which the next is taken when there is room for it.
@@ -59,22 +59,22 @@ class WorkerPool:
     try:
       while True:
         while len(pending) < self._most and (call := next(waiting, None)) is not None:
-          pending.append(self._coordinator.schedule(call.function, args=tuple(call.args)))
+          pending.append(self.coordinator.schedule(call.function, args=tuple(call.args)))
         if not pending:
           return
         yield self._result(pending.popleft())
     except GeneratorExit:
       with contextlib.suppress(tf.errors.OpError):
-        self._coordinator.join()
+        self.coordinator.join()
       raise
 
   def _result(self, remote: Any) -> Any:
     try:
       return remote.get()
     except tf.errors.CancelledError:
-      self._coordinator.join()  # Raises the error because of which this one was cancelled.
+      self.coordinator.join()  # Raises the error because of which this one was cancelled.
       raise
     except Exception:
       with contextlib.suppress(Exception):  # The error of this call is the one to tell.
-        self._coordinator.join()
+        self.coordinator.join()
       raise

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import tensorflow as tf
 
-from official_trainer.atomic import write_text
+from official_trainer.atomic import write_compressed_text, write_text
 from official_trainer.inspect import tpu_rules
 from official_trainer.inspect.config import GraphDump
 from official_trainer.inspect.graph_walk import walk
@@ -17,7 +18,7 @@ _TEXTS = {"hlo": "hlo.txt", "optimized_hlo": "optimized_hlo.txt"}
 _DRAWINGS = {"optimized_hlo_dot": "optimized_hlo.dot"}
 
 
-def dump_graphs(graphs: ReplicaGraphs, folder: str, level: GraphDump) -> list[str]:
+def dump_graphs(graphs: ReplicaGraphs, folder: str, level: GraphDump, *, compress: bool = False) -> list[str]:
   """Writes `forward.*` and `update.*` into a folder, and returns what there is to say: a line for each.
 
   XLA's program as it is given to the compiler (`hlo.txt`) and as that makes it (`optimized_hlo.txt`), on the device of
@@ -28,14 +29,24 @@ def dump_graphs(graphs: ReplicaGraphs, folder: str, level: GraphDump) -> list[st
     graphs: the functions.
     folder: where to; made if missing. Files of the same names are replaced.
     level: "text", or "all" for drawings of the compiled programs as well (`optimized_hlo.dot`, for Graphviz).
+    compress: whether the files are written by gzip, with `.gz` at the end of their names.
 
   Raises:
     NotWritten: if the file system refuses.
   """
-  return [_dump(graphs, name, folder, level) for name in (FORWARD, UPDATE)]
+
+  def write(name: str, text: str) -> str:
+    path = os.path.join(folder, name)
+    if not compress:
+      write_text(path, text)
+      return name
+    write_compressed_text(f"{path}.gz", text)
+    return f"{name}.gz"
+
+  return [_dump(graphs, name, level, write) for name in (FORWARD, UPDATE)]
 
 
-def _dump(graphs: ReplicaGraphs, name: str, folder: str, level: GraphDump) -> str:
+def _dump(graphs: ReplicaGraphs, name: str, level: GraphDump, write: Callable[[str, str], str]) -> str:
   graph = graphs.graph(name)
   reason = _obstacle(graphs, graph)
   if reason is None:
@@ -47,11 +58,10 @@ def _dump(graphs: ReplicaGraphs, name: str, folder: str, level: GraphDump) -> st
     except (ValueError, TypeError, tf.errors.OpError) as error:
       reason = f"XLA refuses it: {_first_line(error)}"
     else:
-      for ending, text in texts.items():
-        write_text(os.path.join(folder, f"{name}.{ending}"), text)
-      return f"{name}: XLA's program is in {', '.join(f'{name}.{ending}' for ending in texts)}"
-  write_text(os.path.join(folder, f"{name}.graph.pbtxt"), f"# {reason}\n{graph.as_graph_def()}")
-  return f"{name}: TensorFlow's graph is in {name}.graph.pbtxt, since {reason}"
+      written = [write(f"{name}.{ending}", text) for ending, text in texts.items()]
+      return f"{name}: XLA's program is in {', '.join(written)}"
+  file = write(f"{name}.graph.pbtxt", f"# {reason}\n{graph.as_graph_def()}")
+  return f"{name}: TensorFlow's graph is in {file}, since {reason}"
 
 
 def _obstacle(graphs: ReplicaGraphs, graph: tf.Graph) -> str | None:

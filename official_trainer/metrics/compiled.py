@@ -13,7 +13,7 @@ def joint_metrics(
   task_metrics: Sequence[tf_keras.metrics.Metric],
   model: Any,
   inputs_spec: Callable[[], Any],
-  loss: tf_keras.metrics.Metric,
+  losses: Sequence[tf_keras.metrics.Metric],
 ) -> list[tf_keras.metrics.Metric]:
   """Returns the metrics of the task and those of the model. Call under the strategy's scope.
 
@@ -21,13 +21,13 @@ def joint_metrics(
     task_metrics: what `build_metrics` returned.
     model: a built model.
     inputs_spec: returns the specs of (features, labels), or None where they are not known.
-    loss: the mean loss that is reported beside them.
+    losses: the mean losses that are reported beside them.
 
   Raises:
     ValueError: if two of them have the same name.
   """
   metrics = [*task_metrics, *model_metrics(model, inputs_spec)]
-  names = [metric.name for metric in [*metrics, loss]]
+  names = [metric.name for metric in [*metrics, *losses]]
   if twice := sorted({name for name in names if names.count(name) > 1}):
     raise ValueError(f"each metric needs a name of its own; {twice} are there more than once (of task and model).")
   return metrics

@@ -124,7 +124,7 @@ class Inspection:
           self._tell(step_cost(self._trainer, graphs))
         if self._options.dump_graphs != "none":
           folder = os.path.join(self._model_dir, "graphs")
-          for line in dump_graphs(graphs, folder, self._options.dump_graphs):
+          for line in dump_graphs(graphs, folder, self._options.dump_graphs, compress=self._options.compress_graphs):
             self._note(f"graphs/: {line}")
     except NotWritten:
       raise

@@ -85,9 +85,20 @@ class Notes(Silent):
 
 
 class Lines(Notes):
-  """One line a report, for files, pipes and notebooks. A status is not worth a line."""
+  """One line a report, for files, pipes and notebooks. A status is not worth a line.
+
+  An epoch ends with its evaluations: an empty line stands between them and the training that follows.
+  """
+
+  def __init__(self, stream: TextIO):
+    super().__init__(stream)
+    self._ends_epoch = False
 
   def show(self, report: Report) -> None:
+    is_training = report.mode == "train"
+    if is_training and self._ends_epoch:
+      self.note("")
+    self._ends_epoch = not is_training
     self.note(line(report))
 
 

@@ -28,7 +28,7 @@ class Notes(Writer):
     self.calls.append(("close",))
 
 
-def test_results_come_before_timings_and_are_flushed():
+def test_t66_d63_results_come_before_timings_and_are_flushed():
   notes = Notes()
   event = Event(step=2, mode=VALIDATION, output={"x": 1}, metrics={"loss": 0.5}, timings={"evaluation_secs": 1.0})
   WriteReport(notes)(event)

@@ -29,7 +29,7 @@ def uninterrupted(tmp_path_factory) -> Path:
   return model_dir
 
 
-def test_only_the_chief_leaves_files(uninterrupted):
+def test_t4_only_the_chief_leaves_files(uninterrupted):
   files = sorted(path.name for path in uninterrupted.iterdir())
   assert not [name for name in files if "temp" in name]
   for mode in ("train", "validation"):

@@ -31,3 +31,9 @@ def test_a_window_must_hold_steps_of_the_run(steps, message):
 def test_steps_of_parameter_servers_workers_cannot_be_looked_at(name, value):
   (problem,) = found({name: value}, distribution_strategy="parameter_server")
   assert problem.startswith(f"trainer.{name}: has no effect under 'parameter_server'")
+
+
+def test_graphs_that_are_not_written_cannot_be_compressed():
+  (problem,) = found({"compress_graphs": True})
+  assert problem.startswith("trainer.compress_graphs: has no effect: no graphs are written. Set trainer.dump_graphs")
+  assert found({"compress_graphs": True, "dump_graphs": "text"}) == []

@@ -14,7 +14,7 @@ def values(bindings):
   return merged
 
 
-def test_bindings_of_the_config_tree_are_taken_and_the_others_left_for_gin(tmp_path):
+def test_t45_bindings_of_the_config_tree_are_taken_and_the_others_left_for_gin(tmp_path):
   path = tmp_path / "run.gin"
   path.write_text(
     "# a comment\n"

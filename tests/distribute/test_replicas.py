@@ -90,7 +90,7 @@ def test_statistics_are_the_floating_variables_that_replicas_keep_for_themselves
 
 @pytest.mark.parametrize("num_replicas", [2, 3])
 @pytest.mark.parametrize("synchronized", [False, True])
-def test_after_every_step_all_replicas_have_the_same_batch_statistics(num_replicas, synchronized):
+def test_d57_after_every_step_all_replicas_have_the_same_batch_statistics(num_replicas, synchronized):
   config = small_tasks.experiment(batch_size=6)
   trainer = small_tasks.build_trainer(
     config,

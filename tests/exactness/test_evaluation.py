@@ -134,7 +134,7 @@ SOME = tuple((size, batch) for size, batch in ALL if (3 * size + batch) % 7 == 0
   ],
   ids=lambda value: getattr(value, "__name__", None) or (f"{len(value)}" if isinstance(value, tuple) else None),
 )
-def test_loss_and_metrics_are_those_of_the_set_for_any_size_batch_and_number_of_replicas(
+def test_t40_d7_loss_and_metrics_are_those_of_the_set_for_any_size_batch_and_number_of_replicas(
   num_replicas, task, combinations
 ):
   trainer = small_tasks.build_trainer(task=task, num_replicas=num_replicas)

@@ -91,7 +91,7 @@ def losses(num_replicas, layers):
   [small_tasks.deep, lambda: small_tasks.normalised(synchronized=True)],
   ids=["without batch normalisation", "synchronised batch normalisation"],
 )
-def test_the_losses_of_fifty_steps_agree_on_any_number_of_replicas(layers):
+def test_t32_the_losses_of_fifty_steps_agree_on_any_number_of_replicas(layers):
   reference, evaluated = losses(1, layers)
   assert np.mean(reference[-10:]) < np.mean(reference[:10])
   for replicas in REPLICAS[1:]:

@@ -42,7 +42,7 @@ def config_of(**kwargs):
 
 
 @pytest.mark.parametrize("num_replicas", [1, 3])
-def test_dropout_statistics_and_averages_resume_to_the_bit(tmp_path, num_replicas):
+def test_t34_dropout_statistics_and_averages_resume_to_the_bit(tmp_path, num_replicas):
   whole = stopped_and_resumed(tmp_path / "whole", [12], config_of(), task=everything, num_replicas=num_replicas)
   parts = stopped_and_resumed(tmp_path / "parts", [4, 8, 12], config_of(), task=everything, num_replicas=num_replicas)
   assert small_tasks.bits(parts) == small_tasks.bits(whole)

@@ -81,7 +81,7 @@ class Raising(small_tasks.Regression):
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
-def test_an_error_or_ctrl_c_inside_an_evaluation_leaves_the_raw_weights(num_replicas):
+def test_m26_an_error_or_ctrl_c_inside_an_evaluation_leaves_the_raw_weights(num_replicas):
   trainer = averaging_trainer(num_replicas, task_class=Raising)
   small_tasks.train(trainer, 3)
   before = small_tasks.bits(trainer)

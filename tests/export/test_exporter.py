@@ -130,9 +130,7 @@ def test_a_subclassed_model_learns_from_the_examples_what_it_takes(tmp_path):
 def test_a_model_that_does_not_say_what_it_takes_is_refused_without_examples(tmp_path):
   task = models.Subclassed(None)
   exporter = models.exporter_of(task, models.state_of(task.build_model()), features=None)
-  with pytest.raises(
-    ConfigError, match="task.task_class: Subclassed cannot be served: Model does not say"
-  ):
+  with pytest.raises(ConfigError, match="task.task_class: Subclassed cannot be served: Model does not say"):
     exporter.rehearse()
 
 

@@ -1,5 +1,6 @@
 """What replicas compute, traced anew: of a trainer of one replica, of two, and of batches without a fixed shape."""
 
+import gzip
 import os
 
 import numpy as np
@@ -167,6 +168,19 @@ def test_several_replicas_and_moving_shapes_have_tensorflows_graph_and_the_reaso
     from google.protobuf import text_format
 
     assert len(text_format.Parse(text, tf.compat.v1.GraphDef()).node) > 10
+
+
+def test_t54_compressed_graphs_hold_the_same_text_in_less_than_half_the_bytes(two, tmp_path):
+  with two.strategy.scope():
+    graphs = ReplicaGraphs(two)
+    dump_graphs(graphs, str(tmp_path / "plain"), "text")
+    lines = dump_graphs(graphs, str(tmp_path / "small"), "text", compress=True)
+  assert lines[0].startswith("forward: TensorFlow's graph is in forward.graph.pbtxt.gz, since")
+  assert sorted(os.listdir(tmp_path / "small")) == ["forward.graph.pbtxt.gz", "update.graph.pbtxt.gz"]
+  for path in (tmp_path / "plain").iterdir():
+    compressed = (tmp_path / "small" / f"{path.name}.gz").read_bytes()
+    assert gzip.decompress(compressed) == path.read_bytes()
+    assert len(compressed) < len(path.read_bytes()) / 2
 
 
 class Printing(small_tasks.Regression):

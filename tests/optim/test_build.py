@@ -53,7 +53,7 @@ def test_optimizers_that_were_not_published_are_refused_by_name(kind):
     build_optimizer(small_tasks.optimization(kind))
 
 
-def test_what_is_not_chosen_is_asked_for():
+def test_t45_what_is_not_chosen_is_asked_for():
   with pytest.raises(ConfigError, match="trainer.optimizer_config.optimizer.type: must be set"):
     build_optimizer(OptimizationConfig())
   config = small_tasks.optimization("sgd")
@@ -116,7 +116,7 @@ def schedule(kind):
 @pytest.mark.parametrize("kind", ["value", "cosine", "warm-up"])
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_the_learning_rate_that_is_logged_is_the_one_that_was_applied(kind, legacy, scaled):
+def test_m23_the_learning_rate_that_is_logged_is_the_one_that_was_applied(kind, legacy, scaled):
   # Loss scaling alone: the computation stays in float32.
   scaling = {"mixed_precision_dtype": "float16", "loss_scale": 8.0} if scaled else {}
   runtime = RuntimeConfig(seed=1, **scaling)

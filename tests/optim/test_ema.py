@@ -18,7 +18,7 @@ def averaged(values, **settings):
   return weight, Ema([weight], **{"average_decay": 0.9, **settings})
 
 
-def test_the_average_starts_as_a_copy():
+def test_m13_the_average_starts_as_a_copy():
   weight, ema = averaged([1.0, -2.0, np.inf])
   np.testing.assert_array_equal(ema.averages[0], weight)
   weight.assign([5.0, 6.0, 7.0])
@@ -186,7 +186,7 @@ def test_the_trainer_averages_with_either_kind_of_optimizer(legacy):
 
 @pytest.mark.parametrize("loss_scale", [None, 128.0])
 @pytest.mark.parametrize("policy, dtype", [("mixed_bfloat16", "bfloat16"), ("mixed_float16", "float16")])
-def test_averaging_works_under_mixed_precision_and_loss_scaling(precision, policy, dtype, loss_scale):
+def test_m36_averaging_works_under_mixed_precision_and_loss_scaling(precision, policy, dtype, loss_scale):
   from official_trainer.distribute.config import RuntimeConfig
 
   precision(policy)

@@ -153,7 +153,7 @@ def test_nothing_left_to_train_is_refused():
     grouped.build(param_groups=(rule(".", frozen=True),))
 
 
-def test_a_group_may_have_an_optimizer_of_its_own():
+def test_m14_a_group_may_have_an_optimizer_of_its_own():
   own = OptimizerConfig(type="sgd", sgd=SgdConfig(momentum=0.5))
   trainer = grouped.build("adam", param_groups=(rule("head", optimizer=own),))
   other = grouped.build("sgd", optimizer=own)
@@ -164,6 +164,7 @@ def test_a_group_may_have_an_optimizer_of_its_own():
   assert grouped.weights(trainer)["head/kernel"].tobytes() == grouped.weights(other)["head/kernel"].tobytes()
   assert (grouped.weights(trainer)["stem/kernel"] != before["stem/kernel"]).any()
   assert [int(o.iterations) for o in (trainer.optimizer, trainer.state.own_optimizers["head"])] == [1, 1]
+  assert int(trainer.global_step) == 1
 
 
 def test_slots_of_a_groups_own_optimizer_are_restored_to_the_bit(tmp_path):
@@ -182,7 +183,7 @@ def test_slots_of_a_groups_own_optimizer_are_restored_to_the_bit(tmp_path):
   assert small_tasks.bits(second) == small_tasks.bits(whole)
 
 
-def test_the_report_says_the_learning_rate_of_each_group():
+def test_m23_the_report_says_the_learning_rate_of_each_group():
   trainer = grouped.build("sgd", rate=0.1, param_groups=(rule("stem", lr_multiplier=0.5), rule("head", name="top")))
   logs = small_tasks.train(trainer, 2)
   rates = {name: value for name, value in logs.items() if name.startswith("learning_rate")}

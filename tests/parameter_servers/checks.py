@@ -68,7 +68,7 @@ def test_each_batch_is_trained_once_whoever_does_it():
   assert trainer.state.step == int(trainer.optimizer.iterations.numpy()) == 41
 
 
-def test_a_report_is_about_the_examples_since_the_last_one():
+def test_m4_a_report_is_about_the_examples_since_the_last_one():
   trainer = trainer_of()
   logs = train(trainer, 5)
   assert trainer.train_loss.count.numpy() == 5 * tiny.BATCH_SIZE
@@ -79,7 +79,7 @@ def test_a_report_is_about_the_examples_since_the_last_one():
   assert trainer.train_loss.count.numpy() == 8 * tiny.BATCH_SIZE
 
 
-def test_one_call_at_a_time_is_the_computation_of_one_device_whatever_the_size_of_the_calls():
+def test_m1_m2_one_call_at_a_time_is_the_computation_of_one_device_whatever_the_size_of_the_calls():
   settings = {"task": EVERYTHING, "ema": EmaConfig(average_decay=0.9), "serial_closures": True}
   runs = [trainer_of(steps_per_closure=size, **settings) for size in (1, 3)]
   logs = [train(trainer, 7) for trainer in runs]
@@ -105,7 +105,7 @@ def test_a_resumed_serial_run_ends_with_the_same_bits(tmp_path):
   assert differences(tmp_path / "whole", tmp_path / "cut") == []
 
 
-def test_workers_shuffle_a_pipeline_each_for_itself():
+def test_m7_workers_shuffle_a_pipeline_each_for_itself():
   class Recorded(tiny.TinyTask):
     """Adds each label, which is the example's number, to the list of what was seen."""
 
@@ -229,7 +229,7 @@ class Gathering(tiny.TinyTask):
     return {"seen": float(len(aggregated_logs)), "at": float(global_step)}
 
 
-def test_an_evaluation_counts_each_example_once_and_gathers_in_order():
+def test_m6_an_evaluation_counts_each_example_once_and_gathers_in_order():
   trainer = trainer_of(Gathering, ema=EmaConfig(average_decay=0.5))
   train(trainer, 6)
   logs = evaluate(trainer)

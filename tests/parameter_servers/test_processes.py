@@ -65,7 +65,7 @@ def expected_counts(steps: int) -> np.ndarray:
   return np.bincount(np.arange(steps * tiny.BATCH_SIZE) % MOST_EXAMPLES, minlength=MOST_EXAMPLES)
 
 
-def test_a_worker_that_is_killed_and_started_again_costs_its_calls_only(tmp_path):
+def test_m5_a_worker_that_is_killed_and_started_again_costs_its_calls_only(tmp_path):
   steps = 4000
   with cluster(tmp_path, f"trainer.train_steps={steps}", "trainer.checkpoint_interval=4000") as running:
     await_step(running, tmp_path, 400)

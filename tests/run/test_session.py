@@ -40,7 +40,7 @@ def weights(built):
   return [variable.numpy() for variable in built.trainer.model.variables]
 
 
-def test_a_run_saves_reports_and_evaluates_at_exactly_its_steps(uninterrupted):
+def test_d60_a_run_saves_reports_and_evaluates_at_exactly_its_steps(uninterrupted):
   folder, result = uninterrupted
   assert tiny.committed(folder) == [3, 6, 9, 12, 13]  # Step 0 has been rotated out.
   assert tiny.steps_of(folder, "train") == [4, 8, 12, 13]
@@ -49,7 +49,7 @@ def test_a_run_saves_reports_and_evaluates_at_exactly_its_steps(uninterrupted):
   assert result.history_path == str(folder / "history.jsonl")
 
 
-def test_the_result_holds_the_logs_of_the_last_evaluation(uninterrupted):
+def test_d62_the_result_holds_the_logs_of_the_last_evaluation(uninterrupted):
   folder, result = uninterrupted
   last = json.loads((folder / "history.jsonl").read_text("utf-8").splitlines()[-1])
   assert (last["step"], last["mode"]) == (13, "validation")
@@ -73,7 +73,7 @@ def test_step_zero_is_saved_before_anything_is_trained(tmp_path):
   np.testing.assert_array_equal(saved, before[0])
 
 
-def test_the_last_step_is_saved_whatever_the_interval(tmp_path):
+def test_d61_the_last_step_is_saved_whatever_the_interval(tmp_path):
   tiny.build(tmp_path, mode="train", train_steps=5, checkpoint_interval=100).run()
   assert tiny.committed(tmp_path) == [0, 5]
 
@@ -128,7 +128,7 @@ def test_a_folder_whose_checkpoints_could_not_be_read_back_is_refused(tmp_path, 
 
 @pytest.mark.parametrize("step", [0, 4, 6])
 @pytest.mark.parametrize("asynchronous", [True, False])
-def test_a_save_that_fails_ends_the_run_with_its_error(tmp_path, step, asynchronous):
+def test_d27_a_save_that_fails_ends_the_run_with_its_error(tmp_path, step, asynchronous):
   """Also the last one, which no later save would tell of."""
   with pytest.raises(NotWritten, match=f"ckpt-{step}.manifest"), faults.full_disk(f"ckpt-{step}.manifest.json"):
     tiny.build(tmp_path, async_checkpoint=asynchronous).run()
@@ -278,7 +278,7 @@ def test_an_evaluation_that_is_interrupted_leaves_the_raw_weights(tmp_path, erro
   np.testing.assert_array_equal(built.trainer.model.layers[-1].kernel.numpy(), kernel)
 
 
-def test_an_error_flushes_and_closes_the_writers_and_saves_nothing(tmp_path):
+def test_t61_an_error_flushes_and_closes_the_writers_and_saves_nothing(tmp_path):
   built = tiny.build(tmp_path, checkpoint_interval=100, session=tiny.interrupted_by(4))
   with pytest.raises(tiny.Interrupted):
     built.run()

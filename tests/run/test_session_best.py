@@ -57,7 +57,7 @@ def best_step(folder):
     ("b|deep|er", {"best_checkpoint_metric_comp": "higher"}, 4),
   ],
 )
-def test_the_best_is_found_in_whichever_direction_and_depth(tmp_path, metric, more, expected):
+def test_m32_the_best_is_found_in_whichever_direction_and_depth(tmp_path, metric, more, expected):
   task = scored(_2=math.nan, _4=0.9, _6=0.9, _8=0.1, _10=0.5)
   tiny.build(tmp_path, task_class=task, train_steps=10, **best_by(metric, **more)).run()
   assert best_step(tmp_path) == expected

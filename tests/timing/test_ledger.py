@@ -25,7 +25,7 @@ def spend(ledger, clock, phase, secs):
     clock.passes(secs)
 
 
-def test_the_phases_sum_to_the_wall_time_with_an_inner_phase_counted_once():
+def test_d46_the_phases_sum_to_the_wall_time_with_an_inner_phase_counted_once():
   clock = Clock()
   ledger = TimeLedger(clock=clock)
   clock.passes(3)

@@ -36,7 +36,7 @@ def loop(console, step, loss=0.0312, speed=812.0):
   console.flush()
 
 
-def test_a_loop_is_one_line_with_step_results_speed_and_time_left():
+def test_d46_a_loop_is_one_line_with_step_results_speed_and_time_left():
   console, stream = plain()
   console.open(0, [])
   console.start(0, 1000)
@@ -54,7 +54,30 @@ def test_an_evaluation_is_a_line_without_time_left():
   assert stream.getvalue() == "step  200/1000  validation  loss 0.5000   |  40.0 steps/s\n"
 
 
-def test_lines_of_a_run_have_one_width_whatever_the_values():
+def test_t52_an_empty_line_stands_between_the_evaluations_of_an_epoch_and_the_next():
+  console, stream = plain()
+  console.start(0, 12)
+  for step in (2, 4, 6, 8):
+    loop(console, step, speed=1.0)
+    if step in (4, 6):
+      for mode in ("validation", "other"):
+        console.scalars(step, mode, {"loss": 0.5})
+  console.close()
+  assert stream.getvalue() == (
+    "step  2/12  train       loss 0.0312    accuracy 0.9810   |  1.00 steps/s  ETA 0:00:10\n"
+    "step  4/12  train       loss 0.0312    accuracy 0.9810   |  1.00 steps/s  ETA 0:00:08\n"
+    "step  4/12  validation  loss 0.5000\n"
+    "step  4/12  other       loss 0.5000\n"
+    "\n"
+    "step  6/12  train       loss 0.0312    accuracy 0.9810   |  1.00 steps/s  ETA 0:00:06\n"
+    "step  6/12  validation  loss 0.5000\n"
+    "step  6/12  other       loss 0.5000\n"
+    "\n"
+    "step  8/12  train       loss 0.0312    accuracy 0.9810   |  1.00 steps/s  ETA 0:00:04\n"
+  )
+
+
+def test_t51_lines_of_a_run_have_one_width_whatever_the_values():
   console, stream = plain()
   console.start(0, 100_000)
   losses = [0.0, 1e-30, -1e-30, 3e-5, 0.001, 0.5, 12.5, 99_999.9, 1e300, math.nan, math.inf]
@@ -123,7 +146,7 @@ def test_a_thousand_steps_in_loops_of_ten_are_at_most_a_line_a_loop_without_cont
 
 @pytest.mark.parametrize("options", [{"quiet": True}, {"is_chief": False}])
 @pytest.mark.parametrize("make", [plain, bar])
-def test_quiet_and_all_but_the_chief_show_no_results(make, options):
+def test_d26_quiet_and_all_but_the_chief_show_no_results(make, options):
   console, stream = make(**options)
   console.open(0, [])
   console.start(0, 10)
