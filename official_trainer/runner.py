@@ -22,6 +22,7 @@ from official_trainer.crash import CrashBundle, newest_bundle
 from official_trainer.data.service_address import require_service
 from official_trainer.distribute.cluster import Cluster, Role
 from official_trainer.distribute.coordinator_note import noted_for_servers
+from official_trainer.distribute.initial_values import computed_on_host
 from official_trainer.distribute.lost import told_apart
 from official_trainer.distribute.parameter_servers import is_asynchronous
 from official_trainer.distribute.peers import Peers, build_peers
@@ -398,7 +399,8 @@ class Runner:
     trains = self._mode in UPDATING_MODES
     if trains:
       require_statistics(config.trainer, task, is_given=self._checkpoint is not None)
-    model = require_keras_model(task.build_model(), task)
+    with computed_on_host(config.runtime.initialize_on_host):
+      model = require_keras_model(task.build_model(), task)
     name = config.trainer.trainer_class
     trainer_class = resolve_trainer_class(name) if name else self.trainer_class
     trainer = trainer_class(

@@ -33,8 +33,8 @@ FILES = (
   "registry", "errors", "checkout", "cadence", "atomic", "user_code", "random_state", "state", "history", "task",
   "multitask", "run_record", "crash", "loop", "batch_run", "trainer", "training", "evaluation", "feed", "runner",
   "stop", "signals", "notices", "evaluation_sets", "initialisation", "access", "runners", "format_version", "retraces",
-  "serving", "loss_terms", "requirements", "step_loss", "execution", "closures", "closure_size", "worker_feed", "benchmark",
-  "launcher", "train",
+  "serving", "loss_terms", "requirements", "step_loss", "execution", "closures", "closure_size", "worker_feed",
+  "benchmark", "launcher", "train",
 )  # fmt: skip
 
 # Programs that answer before TensorFlow is there: they import it, and what loads it, when a run starts.

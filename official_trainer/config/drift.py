@@ -16,6 +16,7 @@ FREE = frozenset(
     "runtime.cluster_timeout_secs",
     "runtime.grace_secs",
     "runtime.hang_secs",
+    "runtime.initialize_on_host",
     "runtime.preemption_notice",
     "runtime.task_index",
     "runtime.worker_hosts",

@@ -71,6 +71,11 @@ class RuntimeConfig:
     None,
     "Loss scaling under float16: 'dynamic' or a fixed number. None: dynamic under float16, else off.",
   )
+  initialize_on_host: bool = setting(
+    False,
+    "Whether initial weights are drawn on the CPU and then copied, so that devices never hold what drawing them takes. "
+    "The values are the same.",
+  )
   run_eagerly: bool = setting(False, "Whether steps run line by line, for debugging. Slow.")
   batchnorm_spatial_persistent: bool = setting(
     False, "Whether cuDNN normalises batches in its faster mode, which may overflow in float16."
