@@ -13,13 +13,11 @@ from official_trainer.actions.once import AfterFirstLoop
 from official_trainer.actions.profile import Profile
 from official_trainer.atomic import write_text
 from official_trainer.config.trainer import TrainerConfig
-from official_trainer.distribute.initial_values import peak_memory
 from official_trainer.distribute.scratch import is_kept
 from official_trainer.errors import NotWritten
 from official_trainer.inspect.cost import StepCost, step_cost
 from official_trainer.inspect.graphs import dump_graphs
 from official_trainer.inspect.parameters import parameter_table
-from official_trainer.inspect.quantity import quantity
 from official_trainer.inspect.replica_graphs import ReplicaGraphs
 from official_trainer.inspect.request_file import RequestFile
 from official_trainer.optim.group_columns import GroupColumns
@@ -108,8 +106,6 @@ class Inspection:
     self._is_fresh, self._first_step = is_fresh, self._trainer.state.step
     if not self._is_chief:
       return
-    peaks = ", ".join(f"{device} {quantity(peak, 'B')}" for device, peak in peak_memory().items())
-    self._note(f"peak memory so far: {peaks}")
     table = parameter_table(self._trainer.model, self._group_columns())
     path = os.path.join(self._model_dir, PARAMETERS)
     if not is_fresh and _read(path) == table.to_text():

@@ -23,9 +23,11 @@ from official_trainer.checkpoint.store import CheckpointStore
 from official_trainer.config.checks import EVALUATING_MODES, RUN_MODES, TRAINING_MODES, model_dir_problems
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.distribute.fingerprint import Fingerprint
+from official_trainer.distribute.initial_values import peak_memory
 from official_trainer.distribute.lost import told_apart
 from official_trainer.distribute.scratch import is_kept
 from official_trainer.errors import ConfigError, NotWritten, TrainingDiverged
+from official_trainer.inspect.quantity import quantity
 from official_trainer.loop import Loop
 from official_trainer.metrics.window import read_window
 from official_trainer.optim.variable_paths import variable_paths
@@ -357,6 +359,8 @@ class Session:
       for tag, markdown in self._texts.items():
         self._writer.text(state.step, tag, markdown)
     self._inspection.begin(is_fresh=fresh)
+    peaks = ", ".join(f"{device} {quantity(peak, 'B')}" for device, peak in peak_memory().items())
+    self._console.note(f"peak memory so far: {peaks}")
     self._console.start(state.step, options.train_steps)
     self._end_early.decide()
     self._time_limit.decide()
