@@ -193,7 +193,7 @@ def key_of(variable: tf.Variable) -> Hashable:
   # A copy knows the variable that it belongs to by itself or by its handle, which variables of strategies must not be
   # asked for here.
   if not hasattr(variable, "_distributed_container") and isinstance(variable, tf.__internal__.CompositeTensor):
-    holder: Any = variable.handle
+    holder = variable.handle
   else:
     holder = variable
   if hasattr(holder, "_distributed_container"):
