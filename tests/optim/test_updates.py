@@ -20,6 +20,7 @@ from official_trainer.optim.updates import Updates
 from tests import small_tasks
 from tests.optim import grouped
 from tests.optim import reference_optimizers as reference
+from tests.optim.test_build import AVAILABLE
 
 pytestmark = pytest.mark.usefixtures("logical_cpus")
 
@@ -75,6 +76,23 @@ def computed(name, multiplier, **settings):
 def test_a_multiplied_update_is_that_of_the_reference(name):
   np.testing.assert_allclose(updated(name, Membership(lr_multiplier=0.1)), computed(name, 0.1), atol=1e-6, rtol=0)
   assert np.abs(computed(name, 0.1) - computed(name, 1.0)).max() > 1e-4  # The comparison can fail.
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("kind", AVAILABLE)
+def test_every_optimizer_of_the_factory_multiplies_decays_and_freezes(kind, legacy):
+  def change(member):
+    optimizer = build_optimizer(small_tasks.optimization(kind, RATE, legacy=legacy))
+    variables = [tf.Variable(values(0)), tf.Variable(values(0))]
+    updates = Updates(optimizer, [(variables[0], member), (variables[1], Membership(frozen=True))])
+    updates.build_slots()
+    optimizer.apply_gradients([(tf.constant(values(1)), variable) for variable in variables])
+    assert variables[1].numpy().tobytes() == values(0).tobytes()
+    return variables[0].numpy() - values(0)
+
+  decayed = change(Membership(weight_decay=0.5))
+  assert np.abs(decayed - change(Membership())).max() > 1e-7
+  np.testing.assert_allclose(change(Membership(weight_decay=0.5, lr_multiplier=0.25)), 0.25 * decayed, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw_legacy", "lamb", "lars"])
