@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import os
 import re
@@ -14,7 +15,9 @@ from official_trainer.writers import formats
 from official_trainer.writers.base import Rows, number
 
 _COLORS = {"train": "#4c78a8", "validation": "#e4572e"}
-_OTHER_COLOR = "#54a24b"
+_OTHER_COLORS = ("#54a24b", "#b279a2", "#eeca3b", "#72b7b2", "#9d755d", "#ff9da6")
+"""Of evaluation sets, and of the parts of a metric, such as those of parameter groups; over again where they end."""
+
 _MARKED_POINTS = 40
 """A curve with at most so many points shows each of them."""
 
@@ -33,9 +36,9 @@ def plot_history(
 ) -> None:
   """Draws the history to a PNG file, which is replaced atomically.
 
-  One panel a metric, in two columns, with training and validation in the same panel; losses come
-  first and the learning rate last. A value that is not finite leaves a gap and a cross at the foot
-  of its panel.
+  One panel a metric, in two columns, with training, validation and evaluation sets in the same panel,
+  and with its parts: "norm/head" is drawn beside "norm". Losses come first and the learning rate
+  last. A value that is not finite leaves a gap and a cross at the foot of its panel.
 
   Args:
     rows: (step, mode, metrics), the whole history.
@@ -69,21 +72,26 @@ def plot_history(
 def _panels(rows: Rows) -> dict[str, dict[tuple[str, str], _Curve]]:
   """Returns panel -> (mode, metric name) -> curve, panels in the order in which they are drawn."""
   panels: dict[str, dict[tuple[str, str], _Curve]] = {}
+  wholes = {formats.shared_name(name) for _, _, metrics in rows for name in metrics}
   for step, mode, metrics in rows:
     for name, value in metrics.items():
-      curves = panels.setdefault(formats.shared_name(name), {})
+      shared = formats.shared_name(name)
+      whole = shared.partition("/")[0]
+      curves = panels.setdefault(whole if whole in wholes else shared, {})
       curves.setdefault((mode, name), []).append((step, number(name, value)))
   return {name: panels[name] for name in formats.in_order(panels)}
 
 
 def _draw(axes: Any, panel: str, curves: Mapping[tuple[str, str], _Curve], best: int | None) -> None:
-  for (mode, _), curve in sorted(curves.items()):
-    color = _COLORS.get(mode, _OTHER_COLOR)
+  others = itertools.cycle(_OTHER_COLORS)
+  for (mode, name), curve in sorted(curves.items()):
+    part = formats.shared_name(name).removeprefix(panel).removeprefix("/")
+    color = _COLORS[mode] if mode in _COLORS and not part else next(others)
     steps, values = zip(*curve, strict=True)
     axes.plot(
       steps,
       [value if math.isfinite(value) else math.nan for value in values],
-      label=mode,
+      label=f"{mode} {part}".strip(),
       color=color,
       linewidth=1.5,
       marker="o" if len(curve) <= _MARKED_POINTS or _has_lone_point(values) else None,
@@ -102,7 +110,7 @@ def _draw(axes: Any, panel: str, curves: Mapping[tuple[str, str], _Curve], best:
         marker="x",
         markersize=6,
       )
-    if mode == "validation":
+    if mode == "validation" and not part:
       _draw_best(axes, curve, best)
   axes.set_xlabel("step")
   axes.set_ylabel(_wrapped(panel))

@@ -56,6 +56,16 @@ def test_any_history_becomes_a_picture_without_a_warning(name, tmp_path):
   assert os.listdir(tmp_path) == ["history.png"]
 
 
+def test_the_parts_of_a_metric_are_drawn_beside_it_and_evaluation_sets_apart():
+  norms = {"norm": 3.0, "norm/head": 1.0, "norm/stem": 2.0, "model/drop/rate": 0.1}
+  panels = plots._panels([(1, "train", norms), (1, "validation", {"accuracy": 0.5}), (1, "seen", {"accuracy": 0.6})])
+  assert {name: [curve for _, curve in curves] for name, curves in panels.items()} == {
+    "norm": ["norm", "norm/head", "norm/stem"],
+    "model/drop/rate": ["model/drop/rate"],
+    "accuracy": ["accuracy", "accuracy"],
+  }
+
+
 def test_the_picture_can_go_to_a_file_system_that_is_not_local():
   plot_history(HISTORIES["a single point"], "ram://plots/history.png", "digits")
   assert ink("ram://plots/history.png") > 0
