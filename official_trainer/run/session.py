@@ -346,8 +346,6 @@ class Session:
       self._trainer.hyperparameters.apply()
     self._roll_back.begin()
     self._open_writer()
-    if self._hparams:
-      self._writer.hparams(self._hparams)
     if fresh:
       self._start.require_finite()
     if self._mode in EVALUATING_MODES:
@@ -358,6 +356,8 @@ class Session:
       self._saver.save()
       for tag, markdown in self._texts.items():
         self._writer.text(state.step, tag, markdown)
+    if self._hparams:
+      self._writer.hparams(self._hparams)
     self._inspection.begin(is_fresh=fresh)
     peaks = ", ".join(f"{device} {quantity(peak, 'B')}" for device, peak in peak_memory().items())
     self._console.note(f"peak memory so far: {peaks}")
