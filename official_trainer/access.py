@@ -22,10 +22,10 @@ from official_trainer.data.skipped import SkippedBatches
 from official_trainer.distribute.peers import Peers
 from official_trainer.distribute.replicas import split_batch
 from official_trainer.errors import ConfigError
+from official_trainer.inner_loop.step_loss import mask_argument
 from official_trainer.optim.build_updates import build_updates
 from official_trainer.random_state import StepKeyedRandom, seed_everything
 from official_trainer.state import TrainState, variables_of
-from official_trainer.step_loss import mask_argument
 from official_trainer.task import LOSS_WEIGHT, Task
 
 

@@ -17,17 +17,17 @@ from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.padding import Batch
 from official_trainer.distribute.peers import Peers
 from official_trainer.evaluation_sets import VALIDATION_PATH, EvaluationSet, EvaluationSets, build_sets, joined
-from official_trainer.execution import Execution, LoopFn
-from official_trainer.feed import Feed, SuppliedFeed
 from official_trainer.history import VALIDATION
+from official_trainer.inner_loop.execution import Execution, LoopFn
+from official_trainer.inner_loop.feed import Feed, SuppliedFeed
+from official_trainer.inner_loop.retraces import Traces
+from official_trainer.inner_loop.step_loss import add_loss, add_terms, build_term_means, mask_argument
 from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.optim.pruning import NoPruning, Pruning
 from official_trainer.optim.scheduled import Schedules
 from official_trainer.random_state import StepKeyedRandom
 from official_trainer.requirements import require_whole
-from official_trainer.retraces import Traces
 from official_trainer.state import TrainState
-from official_trainer.step_loss import add_loss, add_terms, build_term_means, mask_argument
 from official_trainer.task import LOSS_WEIGHT
 
 EVALUATION = "evaluation"

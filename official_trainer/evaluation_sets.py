@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from official_trainer.errors import ConfigError, Problem, gathered
-from official_trainer.execution import LoopFn
-from official_trainer.feed import Feed
 from official_trainer.history import VALIDATION
+from official_trainer.inner_loop.execution import LoopFn
+from official_trainer.inner_loop.feed import Feed
 from official_trainer.requirements import require_enough
 
 VALIDATION_PATH = "task.validation_data"

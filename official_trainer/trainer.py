@@ -12,9 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_trainer.access import Access
-from official_trainer.batch_run import InOne, InParts
 from official_trainer.checkpoint.init_report import InitReport
-from official_trainer.closures import build_execution
 from official_trainer.config import foreign, steps
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.skipped import SkippedBatches
@@ -24,8 +22,11 @@ from official_trainer.distribute.peers import Peers, build_peers
 from official_trainer.distribute.replicas import replica_statistics, round_for_exact_mean
 from official_trainer.errors import ConfigError, Problem, gathered
 from official_trainer.evaluation import Evaluation
-from official_trainer.execution import Execution
 from official_trainer.initialisation import initialise
+from official_trainer.inner_loop.batch_run import InOne, InParts
+from official_trainer.inner_loop.closures import build_execution
+from official_trainer.inner_loop.execution import Execution
+from official_trainer.inner_loop.retraces import Traces
 from official_trainer.optim.accumulate import Accumulator
 from official_trainer.optim.build_updates import build_updates
 from official_trainer.optim.ema import build_ema
@@ -38,7 +39,6 @@ from official_trainer.optim.scheduled import Schedules
 from official_trainer.optim.updates import NoUpdates, Updates
 from official_trainer.random_state import StepKeyedRandom, draw_seed
 from official_trainer.requirements import require_parts
-from official_trainer.retraces import Traces
 from official_trainer.state import TrainState
 from official_trainer.stop import StopRequest
 from official_trainer.timing.data_wait import DataWait

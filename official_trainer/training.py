@@ -9,7 +9,6 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
-from official_trainer.batch_run import InOne, InParts, ReplicaStep
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.data.anchor import Anchor
 from official_trainer.data.padding import Batch
@@ -17,17 +16,18 @@ from official_trainer.data.skipped import SkippedBatches
 from official_trainer.distribute.compilation import compiled_step
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.distribute.replicas import average_statistics
-from official_trainer.execution import Execution
-from official_trainer.feed import Feed
+from official_trainer.inner_loop.batch_run import InOne, InParts, ReplicaStep
+from official_trainer.inner_loop.execution import Execution
+from official_trainer.inner_loop.feed import Feed
+from official_trainer.inner_loop.retraces import Traces
+from official_trainer.inner_loop.step_loss import LoopLoss, add_loss, add_terms, build_term_means, mask_argument
 from official_trainer.metrics.compiled import joint_metrics
 from official_trainer.optim.guard import NoGuard, UpdateGuard
 from official_trainer.optim.pruning import NoPruning, Pruning
 from official_trainer.optim.scheduled import Schedules
 from official_trainer.optim.updates import NoUpdates, Updates
 from official_trainer.random_state import StepKeyedRandom, look_for_unsaved_randomness
-from official_trainer.retraces import Traces
 from official_trainer.state import TrainState
-from official_trainer.step_loss import LoopLoss, add_loss, add_terms, build_term_means, mask_argument
 
 TRAINING = "training"
 

@@ -21,9 +21,10 @@ LAYERS = {
   "distribute": 1, "data": 1, "optim": 1, "checkpoint": 1, "metrics": 1, "writers": 1,
   "random_state": 1, "serving": 1, "loss_terms": 1, "stop": 1, "signals": 1, "notices": 1, "timing": 1,
   "state": 2, "initialisation": 2, "history": 2, "task": 2, "multitask": 2, "run_record": 2, "crash": 2,
-  "execution": 3, "closures": 3, "closure_size": 3, "worker_feed": 3,
-  "loop": 3, "batch_run": 3, "trainer": 3, "training": 3, "evaluation": 3, "requirements": 3, "feed": 3, "step_loss": 3,
-  "access": 3, "retraces": 3, "evaluation_sets": 3, "actions": 3, "export": 3, "inspect": 3,
+  "requirements": 2,
+  "inner_loop": 2.5,  # how steps are fed and run: what loop, trainer and its halves are made of
+  "loop": 3, "trainer": 3, "training": 3, "evaluation": 3, "evaluation_sets": 3, "access": 3,
+  "actions": 3, "export": 3, "inspect": 3,
   "runner": 4, "run": 4, "benchmark": 4, "compat": 4, "testing": 4,
   "train": 5, "launcher": 5, "experiments": 5,
 }  # fmt: skip
@@ -31,10 +32,9 @@ LAYERS = {
 # Units that are single files: their own folder is the library's.
 FILES = (
   "registry", "errors", "checkout", "cadence", "atomic", "user_code", "random_state", "state", "history", "task",
-  "multitask", "run_record", "crash", "loop", "batch_run", "trainer", "training", "evaluation", "feed", "runner",
-  "stop", "signals", "notices", "evaluation_sets", "initialisation", "access", "runners", "format_version", "retraces",
-  "serving", "loss_terms", "requirements", "step_loss", "execution", "closures", "closure_size", "worker_feed",
-  "benchmark", "launcher", "train",
+  "multitask", "run_record", "crash", "loop", "trainer", "training", "evaluation", "runner",
+  "stop", "signals", "notices", "evaluation_sets", "initialisation", "access", "runners", "format_version", "serving",
+  "loss_terms", "requirements", "benchmark", "launcher", "train",
 )  # fmt: skip
 
 # Programs that answer before TensorFlow is there: they import it, and what loads it, when a run starts.

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from official_trainer.feed import Feed, IndexedFeed
+from official_trainer.inner_loop.feed import Feed, IndexedFeed
 
 _MOST_SHOWN = 6
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from official_trainer.config.durations import Data
 from official_trainer.distribute.peers import Peers
-from official_trainer.feed import build_alone, require_batch_size, require_files, settled
+from official_trainer.inner_loop.feed import build_alone, require_batch_size, require_files, settled
 from official_trainer.task import Task
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from official_trainer.feed import Feed
+from official_trainer.inner_loop.feed import Feed
 from official_trainer.testing.fault import Fault, patched
 from official_trainer.trainer import Trainer
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_trainer.data.arrays import ArraySource
-from official_trainer.feed import validation_feed
+from official_trainer.inner_loop.feed import validation_feed
 from official_trainer.trainer import Trainer
 from tests import small_tasks
 

@@ -18,20 +18,20 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from official_trainer import worker_feed
-from official_trainer.closure_size import ClosureSize
 from official_trainer.config.trainer import TrainerConfig
 from official_trainer.distribute.config import RuntimeConfig
 from official_trainer.distribute.own_variables import OwnVariable, OwnVariables, own_state, own_variable
 from official_trainer.distribute.parameter_servers import is_asynchronous, run_here
 from official_trainer.distribute.worker_pool import Call, WorkerPool
-from official_trainer.execution import Execution, InThisProcess, LoopFn
-from official_trainer.feed import Feed
+from official_trainer.inner_loop import worker_feed
+from official_trainer.inner_loop.closure_size import ClosureSize
+from official_trainer.inner_loop.execution import Execution, InThisProcess, LoopFn
+from official_trainer.inner_loop.feed import Feed
+from official_trainer.inner_loop.worker_feed import Given, SuppliedWorkerFeed, WorkerFeed
 from official_trainer.metrics.compiled import has_metrics
 from official_trainer.requirements import require_asynchronous
 from official_trainer.stop import EvaluationStopped, StopRequest
 from official_trainer.timing.data_wait import DataWait, NoDataWait
-from official_trainer.worker_feed import Given, SuppliedWorkerFeed, WorkerFeed
 
 # A call may outlive a stop by as much.
 _MOST_BATCHES_A_SHARD = 8

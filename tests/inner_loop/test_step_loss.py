@@ -3,7 +3,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_trainer.data.padding import Batch
-from official_trainer.step_loss import LoopLoss, add_loss, mask_argument
+from official_trainer.inner_loop.step_loss import LoopLoss, add_loss, mask_argument
 
 
 def mean_of(*pairs):

@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from official_trainer.retraces import Traces
+from official_trainer.inner_loop.retraces import Traces
 from official_trainer.stop import StopRequest
 from tests import small_tasks
 

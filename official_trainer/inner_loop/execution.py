@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from official_trainer import feed as feeds
 from official_trainer.config.trainer import TrainerConfig
-from official_trainer.feed import Feed, SuppliedFeed
+from official_trainer.inner_loop import feed as feeds
+from official_trainer.inner_loop.feed import Feed, SuppliedFeed
 from official_trainer.stop import StopRequest
 from official_trainer.timing.data_wait import DataWait, NoDataWait
 

@@ -1,6 +1,6 @@
 import pytest
 
-from official_trainer.closure_size import ClosureSize
+from official_trainer.inner_loop.closure_size import ClosureSize
 
 
 class Calls:

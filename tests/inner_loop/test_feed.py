@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_trainer import feed as feed_lib
 from official_trainer.data.config import DataConfig
 from official_trainer.data.indexed import Anchor
 from official_trainer.data.padding import Batch
 from official_trainer.data.skipped import NONE_SKIPPED, SkippedBatches
 from official_trainer.errors import ConfigError
-from official_trainer.feed import (
+from official_trainer.inner_loop import feed as feed_lib
+from official_trainer.inner_loop.feed import (
   DistributedFeed,
   EvaluationFeed,
   IndexedFeed,

@@ -10,7 +10,6 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from official_trainer import feed as feeds
 from official_trainer.config import foreign
 from official_trainer.data.anchor import Anchor
 from official_trainer.data.config import DataConfig
@@ -20,7 +19,8 @@ from official_trainer.data.skipped import SkippedBatches
 from official_trainer.data.source import RandomAccessSource, reads_through_python
 from official_trainer.distribute.worker_pool import WorkerPool
 from official_trainer.errors import ConfigError
-from official_trainer.feed import Feed, SuppliedFeed
+from official_trainer.inner_loop import feed as feeds
+from official_trainer.inner_loop.feed import Feed, SuppliedFeed
 from official_trainer.task import Task
 
 # A pipeline goes on between two calls.
