@@ -26,7 +26,7 @@ def require_asynchronous(strategy: tf.distribute.Strategy, trainer: TrainerConfi
     "trainer.gradient_accumulation_steps": trainer.gradient_accumulation_steps > 1,
     "trainer.log_norms": trainer.log_norms != "none",
     "trainer.schedules": bool(trainer.schedules),
-    "trainer.optimizer_config.param_groups": any(map(_multiplies, trainer.optimizer_config.param_groups)),
+    "trainer.optimizer_config.param_groups": any(map(_needs_order, trainer.optimizer_config.param_groups)),
     "runtime.run_eagerly": runtime.run_eagerly,
     "runtime.enable_xla": runtime.enable_xla,
     "trainer.recreate_iterator_for_each_eval": not trainer.recreate_iterator_for_each_eval,
@@ -44,8 +44,9 @@ def require_asynchronous(strategy: tf.distribute.Strategy, trainer: TrainerConfi
     raise ConfigError(problems)
 
 
-def _multiplies(rule: ParamGroupConfig) -> bool:
-  return rule.lr_multiplier != 1 or rule.layer_decay is not None
+def _needs_order(rule: ParamGroupConfig) -> bool:
+  """Whether a group needs that nobody else writes during its update, or that each update is counted once."""
+  return rule.lr_multiplier != 1 or rule.layer_decay is not None or rule.optimizer is not None
 
 
 _WHY_NOT = {
@@ -60,8 +61,9 @@ _WHY_NOT = {
   "trainer.schedules": "must be empty under parameter servers: workers are at several steps at the same time, and the"
   " numbers are shared. Schedules of the learning rate are those of trainer.optimizer_config.learning_rate.",
   "trainer.log_norms": "must be 'none' under parameter servers: others write while a worker measures its update.",
-  "trainer.optimizer_config.param_groups": "must have no lr_multiplier and no layer_decay under parameter servers: what"
-  " others wrote in between would be lost. Give the group an optimizer of its own with another learning_rate.",
+  "trainer.optimizer_config.param_groups": "must have no lr_multiplier, no layer_decay and no optimizer under parameter"
+  " servers: what others wrote in between would be lost, and calls that are run again would be counted twice. Frozen"
+  " variables and another weight_decay work.",
   "runtime.run_eagerly": "must be false under parameter servers: workers run compiled functions only. Debug with"
   " distribution_strategy=one_device.",
   "trainer.recreate_iterator_for_each_eval": "must be true under parameter servers: workers read an evaluation by the"

@@ -15,7 +15,13 @@ import tf_keras
 from official_trainer.data.arrays import ArraySource
 from official_trainer.data.config import DataConfig
 from official_trainer.errors import ConfigError, Preempted
-from official_trainer.optim.config import EmaConfig
+from official_trainer.optim.config import (
+  ClipByGlobalNormConfig,
+  EmaConfig,
+  GradientTransformConfig,
+  OptimizerConfig,
+  ParamGroupConfig,
+)
 from official_trainer.random_state import seed_everything
 from official_trainer.stop import StopRequest
 from official_trainer.testing.compare import differences
@@ -88,6 +94,27 @@ def test_m1_m2_one_call_at_a_time_is_the_computation_of_one_device_whatever_the_
   alone = trainer_of(on=tf.distribute.OneDeviceStrategy("CPU:0"), **{**settings, "serial_closures": False})
   train(alone, 7)
   assert same(weights(alone), weights(runs[0]))
+
+
+def test_parameter_groups_and_clipping_are_those_of_one_device():
+  clip = GradientTransformConfig(type="clip_by_global_norm", clip_by_global_norm=ClipByGlobalNormConfig(norm=0.1))
+  groups = (ParamGroupConfig(pattern="bias", frozen=True), ParamGroupConfig(pattern="kernel", weight_decay=0.1))
+  settings = {"task": EVERYTHING, "param_groups": groups, "gradient_transforms": (clip,)}
+  served = trainer_of(serial_closures=True, **settings)
+  begun = [variable.numpy() for variable in served.model.trainable_variables]
+  alone = trainer_of(on=tf.distribute.OneDeviceStrategy("CPU:0"), **settings)
+  train(served, 4)
+  train(alone, 4)
+  assert same(weights(alone), weights(served))
+  is_frozen = ["bias" in variable.name for variable in served.model.trainable_variables]
+  now = [variable.numpy() for variable in served.model.trainable_variables]
+  assert [np.array_equal(one, other) for one, other in zip(begun, now, strict=True)] == is_frozen
+
+
+def test_groups_that_would_lose_what_others_wrote_are_refused():
+  for rule in ({"lr_multiplier": 0.5}, {"optimizer": OptimizerConfig(type="sgd")}):
+    with pytest.raises(ConfigError, match="param_groups: must have no lr_multiplier, no layer_decay and no optimizer"):
+      trainer_of(param_groups=(ParamGroupConfig(pattern="bias", **rule),))
 
 
 def test_a_resumed_serial_run_ends_with_the_same_bits(tmp_path):
