@@ -86,6 +86,7 @@ class Start:
     if self._checkpoint is not None:
       prefix = self._load(self._checkpoint, "--checkpoint", unused_roots=())
       self._state.host.best.clear()  # The best weights of that run are in its own folder.
+      self._state.host.spent_secs = None  # And so is the time that it took.
       if not tf.io.gfile.exists(manifest.manifest_path(prefix)):
         self._state.global_step.assign(0)  # Weights alone, or another program's: a run of its own begins.
       self._note(f"started from {self._checkpoint} at step {self._state.step}")
