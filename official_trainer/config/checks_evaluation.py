@@ -54,7 +54,8 @@ def early_ends(config: ExperimentConfig) -> Iterator[Problem]:
 def ends_in_mode(config: ExperimentConfig, mode: str) -> Iterator[Problem]:
   """Rules that need evaluations, in a mode that has none before the end."""
   if mode in ("train", "train_and_post_eval"):
-    for key in _ending_rules(config):
+    plateaus = [f"trainer.schedules.{name}" for name, one in config.trainer.schedules.items() if one.type == "plateau"]
+    for key in (*_ending_rules(config), *plateaus):
       yield Problem(key, f"needs evaluations during training, and --mode={mode} has none. Use --mode=train_and_eval.")
 
 

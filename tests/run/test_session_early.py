@@ -174,3 +174,9 @@ def test_an_evaluator_waits_for_nothing_after_a_run_whose_time_was_up(tmp_path):
   watching = tiny.build(tmp_path, mode="continuous_eval", train_steps=8,
                         session={"sleep": lambda secs: pytest.fail("waited")})  # fmt: skip
   assert watching.run().step == 4
+
+
+def test_a_run_that_starts_from_another_ones_checkpoint_has_its_own_time(tmp_path):
+  timed(tmp_path / "first", limit=5.0, secs_at={4: 6}, mode="train").run()
+  given = {"checkpoint": str(tmp_path / "first")}
+  assert timed(tmp_path / "second", limit=5.0, secs_at={}, mode="train", session=given).run().step == 8
