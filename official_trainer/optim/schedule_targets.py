@@ -108,7 +108,9 @@ def _of_optimizer(parts: Parts) -> Iterator[tuple[str, Target]]:
     yield "optimizer/weight_decay", Target(attach=parts.updates.schedule_decay)
   if isinstance(inner, tf_keras.optimizers.legacy.Optimizer):
     for name, value in inner._hyper.items():  # noqa: SLF001  # There is no public list.
-      if isinstance(value, tf.Variable) and name in _NUMBERS:
+      # A momentum of 0 is left out of the step for good when a legacy optimizer is made.
+      is_left_out = name == "momentum" and not getattr(inner, "_momentum", True)
+      if isinstance(value, tf.Variable) and name in _NUMBERS and not is_left_out:
         yield f"optimizer/{name}", Target(variable=value, dtype=value.dtype)
     return
   refused = _LOOKED_AT.get(type(inner).__name__, ())

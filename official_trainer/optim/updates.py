@@ -197,12 +197,13 @@ class Updates:
 
   def _update_with(self, border: Border) -> Callable[[tf.Variable, Callable[[], Any]], Any]:
     def around(variable: tf.Variable, update: Callable[[], Any]) -> Any:
+      own_decay = self._own_decay if border is self._main else None
       member = self._member(variable)
       multiplier = self._multiplier(member)
       if isinstance(multiplier, float) and multiplier == 1.0:
-        return border.decayed(variable, self._decay(member), update, self._own_decay)
+        return border.decayed(variable, self._decay(member), update, own_decay)
       before = tf.identity(variable.read_value())
-      done = border.decayed(variable, self._decay(member), update, self._own_decay)
+      done = border.decayed(variable, self._decay(member), update, own_decay)
       with tf.control_dependencies([done] if isinstance(done, tf.Operation | tf.Tensor) else []):
         after = variable.read_value()
         return variable.assign(before + tf.cast(multiplier, before.dtype) * (after - before))

@@ -13,6 +13,7 @@ from official_trainer.optim.config import (
   GradientTransformConfig,
   LinearScheduleConfig,
   MultiFactorScheduleConfig,
+  OptimizerConfig,
   ParamGroupConfig,
   PlateauScheduleConfig,
   ScheduleConfig,
@@ -227,3 +228,24 @@ def test_d24_the_reported_rate_is_the_applied_one(kind):
 def test_t67_values_are_computed_on_the_cpu():
   trainer = grouped.build(schedules={"learning_rate_factor": line(1.0, 0.5)})
   assert all("CPU" in value.device for value in trainer.schedules.values().values())
+
+
+def test_the_weight_decay_of_the_optimizer_is_not_that_of_a_groups_own():
+  own = ParamGroupConfig(pattern="stem", optimizer=OptimizerConfig(type="sgd"))
+
+  def stem(decay):
+    trainer = grouped.build(
+      "adamw_experimental", layers=grouped.plain, param_groups=(own,),
+      schedules={"optimizer/weight_decay": line(decay, decay)},
+    )  # fmt: skip
+    small_tasks.train(trainer, 1)
+    return grouped.weights(trainer)
+
+  none, much = stem(0.0), stem(0.5)
+  assert none["stem/kernel"].tobytes() == much["stem/kernel"].tobytes()
+  assert none["head/kernel"].tobytes() != much["head/kernel"].tobytes()
+
+
+def test_a_momentum_that_a_legacy_optimizer_has_left_out_cannot_move():
+  with pytest.raises(ConfigError, match="optimizer/momentum: names no number that a schedule can move"):
+    grouped.build("sgd", legacy=True, schedules={"optimizer/momentum": line(0.9, 0.5)})
